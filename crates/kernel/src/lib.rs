@@ -1,1 +1,104 @@
-//! (crate header)
+//! The only crate that runs a tool, opens a netlink socket, reads `/proc` or writes a sysctl.
+//!
+//! * What it is: one trait, [`RuleKernel`], with a live and a fake implementation that give the same verdicts.
+//! * In and out: [`iptables::plan::Step`]s go in; observed chains come out.
+//! * What it deliberately does not know: Kubernetes, and when anything should be done.
+//! * Where to start reading: [`RuleKernel`].
+
+use iptables::ast::{Chain, ChainName, TableName};
+use iptables::plan::Step;
+use model::Family;
+use std::collections::BTreeSet;
+
+/// Which of the two kernel interfaces the iptables tools talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nf_tables, by `iptables-nft`.
+    NfTables,
+    /// x_tables, by `iptables-legacy`, under `/run/xtables.lock`.
+    Legacy,
+}
+
+/// Which chains to read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every chain of the tables mangle, filter and nat.
+    Everything,
+    /// These chains of one table. A chain that does not exist is not reported.
+    Chains(TableName, BTreeSet<ChainName>),
+}
+
+/// Receives what [`RuleKernel::observe`] reads, one chain at a time, so that a large table is never held whole.
+pub type ChainSink<'a> = dyn FnMut(TableName, ChainName, Chain) + 'a;
+
+/// The kernel's iptables rules of this network namespace.
+pub trait RuleKernel {
+    /// Which backend was found, and is used.
+    fn backend(&self) -> Backend;
+
+    /// Carries out one step, in its order: the restore, the deletions, the retirements.
+    ///
+    /// # Errors
+    /// The restore is atomic per table; the error says what was attempted and what kind of failure it was.
+    fn commit(&mut self, family: Family, step: &Step) -> Result<(), CommitError>;
+
+    /// Reads chains back.
+    ///
+    /// # Errors
+    /// When the tool or the kernel would not say.
+    fn observe(
+        &mut self,
+        family: Family,
+        scope: &Scope,
+        sink: &mut ChainSink<'_>,
+    ) -> Result<(), ObserveError>;
+
+    /// The nf_tables generation, which moves with every commit by anyone; `None` on legacy.
+    ///
+    /// # Errors
+    /// When the kernel would not say.
+    fn generation(&mut self) -> Result<Option<u32>, ObserveError>;
+}
+
+/// What kind of failure it was, decided once, where the tool's answer is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// The tool is not there.
+    ToolMissing,
+    /// Not allowed.
+    Denied,
+    /// The input was refused: syntax, unknown chain, unknown match.
+    Refused,
+    /// Somebody else holds the lock, or the kernel was busy.
+    Busy,
+    /// Took too long.
+    TimedOut,
+    /// The answer could not be read.
+    Garbled,
+    /// Anything else.
+    Other,
+}
+
+/// A step that was not carried out, or not whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{attempted} failed: {detail}")]
+pub struct CommitError {
+    /// What was attempted, in words: tool, family, size of the input.
+    pub attempted: String,
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The tool's own words, trimmed, with the input line it names when it names one.
+    pub detail: String,
+}
+
+/// A reading that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{attempted} failed: {detail}")]
+pub struct ObserveError {
+    /// What was attempted.
+    pub attempted: String,
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The tool's or kernel's own words, trimmed.
+    pub detail: String,
+}
