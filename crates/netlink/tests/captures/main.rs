@@ -16,6 +16,7 @@ mod own_rules;
 mod render;
 mod render_match;
 mod replies;
+mod wire;
 
 use std::path::PathBuf;
 
