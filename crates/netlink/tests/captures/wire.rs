@@ -4,7 +4,7 @@ use netlink::attr::{Attr, Attrs};
 use netlink::conntrack::{self, Direction, Layer4, Tuple};
 use netlink::message::{Messages, Reply};
 use netlink::nfnl::{Batch, Family};
-use netlink::nft::{self, Change, Expr};
+use netlink::nft::{self, Change, Expr, Place};
 use netlink::{DecodeError, DecodeErrorKind, Errno, nfacct};
 
 fn hex(text: &str) -> Vec<u8> {
@@ -41,6 +41,40 @@ fn a_batch_is_begin_operations_and_end_with_one_ack() {
         (0x10, 0x11, 0x12)
     );
     assert_eq!(batch.next_sequence(), 0x14);
+}
+
+#[test]
+fn a_rules_place_is_told_by_flags_and_handle() {
+    // REQUEST is 1, ACK 4, REPLACE 0x100, CREATE 0x400, APPEND 0x800; HANDLE is attribute 3, POSITION 6.
+    let cases = [
+        (Place::Last, 0xc05, None),
+        (Place::First, 0x405, None),
+        (Place::After(9), 0xc05, Some(6)),
+        (Place::Before(9), 0x405, Some(6)),
+        (Place::Replace(9), 0x105, Some(3)),
+    ];
+    for (place, flags, attribute) in cases {
+        let mut batch = Batch::new(1, None);
+        let family = Family::Ipv4;
+        let rule = Change::NewRule {
+            family,
+            table: "t",
+            chain: "c",
+            place,
+            expressions: &[],
+            userdata: &[],
+        };
+        batch.push(&rule).unwrap();
+        let bytes = batch.finish().unwrap().bytes;
+        let message = Messages::new(&bytes).nth(1).unwrap().unwrap();
+        assert_eq!(message.header.flags, flags, "{place:?}");
+        let attributes = Attrs::new(&message.payload[4..], "rule", 20).map(Result::unwrap);
+        let handle = attributes
+            .filter(|attr| attr.value == 9_u64.to_be_bytes())
+            .map(|attr| attr.kind)
+            .last();
+        assert_eq!(handle, attribute, "{place:?}");
+    }
 }
 
 #[test]
