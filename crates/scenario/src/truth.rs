@@ -80,7 +80,22 @@ struct TableFile {
 #[serde(deny_unknown_fields)]
 struct NodePart {
     name: String,
+    #[serde(default)]
+    internal_ips: Vec<String>,
     addresses: Vec<String>,
+}
+
+impl NodePart {
+    fn object(&self) -> Value {
+        let address = |ip: &String| serde_json::json!({"type": "InternalIP", "address": ip});
+        let addresses: Vec<Value> = self.internal_ips.iter().map(address).collect();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name},
+            "status": {"addresses": addresses},
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -164,10 +179,16 @@ pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
 
 fn variant(file: &TableFile, part: &VariantPart) -> Result<Variant, String> {
     let config = host::configuration(part.config.as_ref().unwrap_or(&file.config), &file.node.name)?;
-    let documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    let mut documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    documents.push(file.node.object());
     let (snapshot, notes) = host::snapshot(documents.clone());
     let addresses = host::nets(&file.node.addresses)?;
-    let facts = host::facts(&file.node.name, &snapshot, &config, addresses.iter().map(IpNet::addr).collect());
+    let facts = host::facts(
+        &file.node.name,
+        &snapshot,
+        &config,
+        addresses.iter().map(IpNet::addr).collect(),
+    );
     let settings = config::settings(&config, &facts);
     let rows = rows(file, part)?;
     let names = Names(&file.names);
@@ -203,7 +224,9 @@ fn rows(file: &TableFile, part: &VariantPart) -> Result<Vec<FlowPart>, String> {
 
 fn flow(row: &FlowPart, names: Names<'_>, facts: &NodeFacts) -> Result<Flow, String> {
     let src = names.ip(&row.from)?;
-    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.as_lower() == row.proto);
+    let protocol = Protocol::ALL
+        .into_iter()
+        .find(|protocol| protocol.as_lower() == row.proto);
     let protocol = protocol.ok_or_else(|| format!("{}: no protocol", row.proto))?;
     let origin = match (row.origin.as_deref(), &row.in_interface) {
         (Some("host"), None) => Origin::Host,
@@ -230,7 +253,10 @@ fn expect(part: &ExpectPart, names: Names<'_>) -> Result<Outcome, String> {
                 other => Err(format!("{other:?}: no outcome")),
             };
         }
-        ExpectPart::Delivered { endpoints, masquerade } => (endpoints, masquerade),
+        ExpectPart::Delivered {
+            endpoints,
+            masquerade,
+        } => (endpoints, masquerade),
     };
     let deliver = |text: &String| -> Result<Delivery, String> {
         Ok(Delivery {
@@ -268,6 +294,9 @@ impl Names<'_> {
         }
         let wrong = || format!("{name}: no address and port");
         let (host, port) = name.rsplit_once(':').ok_or_else(wrong)?;
-        Ok(SocketAddr::new(self.ip(host)?, port.parse().map_err(|_| wrong())?))
+        Ok(SocketAddr::new(
+            self.ip(host)?,
+            port.parse().map_err(|_| wrong())?,
+        ))
     }
 }
