@@ -8,3 +8,4 @@
 
 pub mod ast;
 pub mod plan;
+pub mod trace;
