@@ -152,3 +152,48 @@ impl fmt::Display for Condition {
 fn spaced(f: &mut fmt::Formatter<'_>, words: &[Arc<str>]) -> fmt::Result {
     words.iter().try_for_each(|word| write!(f, " {word}"))
 }
+
+/// What `assumed`, which is so or not so, says about `asked`.
+pub(super) fn implied(asked: &Condition, assumed: &Condition, holds: bool) -> Option<bool> {
+    if asked == assumed {
+        return Some(holds);
+    }
+    match (asked, assumed) {
+        (Condition::InInterface(asked), Condition::InInterface(assumed)) => {
+            implied_interface(asked, assumed, holds)
+        }
+        (
+            Condition::OutInterface { pattern, hook },
+            Condition::OutInterface {
+                pattern: assumed,
+                hook: at,
+            },
+        ) if hook == at => implied_interface(pattern, assumed, holds),
+        (Condition::SourceIn(asked), Condition::SourceIn(assumed)) if holds => {
+            if asked.contains(assumed) {
+                Some(true)
+            } else {
+                (!assumed.contains(asked)).then_some(false)
+            }
+        }
+        _ => None,
+    }
+}
+
+fn implied_interface(asked: &str, assumed: &str, holds: bool) -> Option<bool> {
+    let asked_covers = pattern_covers(asked, assumed);
+    let assumed_covers = pattern_covers(assumed, asked);
+    match holds {
+        true if asked_covers => Some(true),
+        true => (!assumed_covers).then_some(false),
+        false => assumed_covers.then_some(false),
+    }
+}
+
+/// Whether every name of the pattern `inner` is one of `outer`.
+pub(super) fn pattern_covers(outer: &str, inner: &str) -> bool {
+    match outer.strip_suffix('+') {
+        Some(prefix) => inner.strip_suffix('+').unwrap_or(inner).starts_with(prefix),
+        None => outer == inner,
+    }
+}

@@ -1,6 +1,6 @@
 //! Whether one rule matches one packet: yes, no, by chance, or nobody can say.
 
-use super::condition::Condition;
+use super::condition::{Condition, pattern_covers};
 use super::history::History;
 use super::other;
 use super::packet::{State, Track};
@@ -101,10 +101,9 @@ pub(super) fn ask(rule: &Rule, state: &State, site: &Site<'_>, history: &History
         conditions: Vec::new(),
         probability: 1.0,
     };
-    let known = Known { state, history };
     let parts = header_parts(rule, state, site).chain(match_parts(rule, state, site));
     for (criterion, truth) in parts {
-        match known.settle(truth) {
+        match settle(truth, state, history) {
             Truth::Known(true) => {}
             Truth::Known(false) => return Answer::No(criterion),
             Truth::Hangs(condition, when) => {
@@ -122,75 +121,16 @@ pub(super) fn ask(rule: &Rule, state: &State, site: &Site<'_>, history: &History
     Answer::If(open)
 }
 
-/// What a branch already stands on.
-struct Known<'a> {
-    state: &'a State,
-    history: &'a History,
-}
-
-impl Known<'_> {
-    /// The truth, with what the branch already stands on put in.
-    fn settle(&self, truth: Truth) -> Truth {
-        match truth {
-            Truth::Hangs(condition, when) => match self.answer(&condition) {
-                Some(answer) => Truth::Known(answer == when),
-                None => Truth::Hangs(condition, when),
-            },
-            Truth::Random(probability) if probability >= 1.0 => Truth::Known(true),
-            Truth::Random(probability) if probability <= 0.0 => Truth::Known(false),
-            known => known,
-        }
-    }
-
-    fn answer(&self, condition: &Condition) -> Option<bool> {
-        self.history
-            .assumptions(self.state.last)
-            .find_map(|(assumed, holds)| implied(condition, assumed, holds))
-    }
-}
-
-/// What `assumed`, which is so or not so, says about `asked`.
-fn implied(asked: &Condition, assumed: &Condition, holds: bool) -> Option<bool> {
-    if asked == assumed {
-        return Some(holds);
-    }
-    match (asked, assumed) {
-        (Condition::InInterface(asked), Condition::InInterface(assumed)) => {
-            implied_interface(asked, assumed, holds)
-        }
-        (
-            Condition::OutInterface { pattern, hook },
-            Condition::OutInterface {
-                pattern: assumed,
-                hook: at,
-            },
-        ) if hook == at => implied_interface(pattern, assumed, holds),
-        (Condition::SourceIn(asked), Condition::SourceIn(assumed)) if holds => {
-            if asked.contains(assumed) {
-                Some(true)
-            } else {
-                (!assumed.contains(asked)).then_some(false)
-            }
-        }
-        _ => None,
-    }
-}
-
-fn implied_interface(asked: &str, assumed: &str, holds: bool) -> Option<bool> {
-    let asked_covers = interface_pattern_covers(asked, assumed);
-    let assumed_covers = interface_pattern_covers(assumed, asked);
-    match holds {
-        true if asked_covers => Some(true),
-        true => (!assumed_covers).then_some(false),
-        false => assumed_covers.then_some(false),
-    }
-}
-
-/// Whether every name of the pattern `inner` is one of `outer`.
-fn interface_pattern_covers(outer: &str, inner: &str) -> bool {
-    match outer.strip_suffix('+') {
-        Some(prefix) => inner.strip_suffix('+').unwrap_or(inner).starts_with(prefix),
-        None => outer == inner,
+/// The truth, with what the branch already stands on put in.
+fn settle(truth: Truth, state: &State, history: &History) -> Truth {
+    match truth {
+        Truth::Hangs(condition, when) => match history.answer(state.last, &condition) {
+            Some(answer) => Truth::Known(answer == when),
+            None => Truth::Hangs(condition, when),
+        },
+        Truth::Random(probability) if probability >= 1.0 => Truth::Known(true),
+        Truth::Random(probability) if probability <= 0.0 => Truth::Known(false),
+        known => known,
     }
 }
 
@@ -277,7 +217,7 @@ fn interface_is(pattern: &Arc<str>, has: &Interface, ask: impl FnOnce(Arc<str>) 
     match has {
         _ if &**pattern == "+" => Truth::Known(true),
         Interface::Absent => Truth::Known(false),
-        Interface::Named(name) => Truth::Known(interface_pattern_covers(pattern, name)),
+        Interface::Named(name) => Truth::Known(pattern_covers(pattern, name)),
         Interface::Unknown => Truth::Hangs(ask(pattern.clone()), true),
     }
 }

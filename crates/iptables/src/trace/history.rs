@@ -1,6 +1,6 @@
 //! What happened on every branch of a walk: one tree, so that branches share what they have in common.
 
-use super::condition::{Condition, Lasts};
+use super::condition::{Condition, Lasts, implied};
 use super::criteria::Criterion;
 use super::site::Hook;
 use crate::ast::{ChainName, Policy, TableName};
@@ -180,8 +180,14 @@ impl History {
         })
     }
 
-    /// What the branch that ends at `last` already stands on, newest first, as far as it is still true.
-    pub(super) fn assumptions(&self, last: Option<NodeId>) -> impl Iterator<Item = (&Condition, bool)> {
+    /// What the branch that ends at `last` already stands on says about a condition, if anything.
+    pub fn answer(&self, last: Option<NodeId>, condition: &Condition) -> Option<bool> {
+        self.assumptions(last)
+            .find_map(|(assumed, holds)| implied(condition, assumed, holds))
+    }
+
+    /// What the branch already stands on, newest first, as far as it is still true.
+    fn assumptions(&self, last: Option<NodeId>) -> impl Iterator<Item = (&Condition, bool)> {
         let mut rewritten = false;
         self.backwards(last, None).filter_map(move |event| match event {
             Event::Met {

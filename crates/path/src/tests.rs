@@ -1,0 +1,1 @@
+//! Hand-written hosts, and where packets go on them.
