@@ -285,6 +285,7 @@ impl Walk<'_> {
         let dst = traveller.state.dst.ip();
         let condition = Condition::Local(dst);
         let known = self
+            .given
             .local
             .has(dst)
             .or_else(|| self.history.answer(traveller.state.last, &condition));
