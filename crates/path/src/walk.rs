@@ -12,7 +12,7 @@ use model::{Origin, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The tables that each hook calls, in the order of their priorities (linux/netfilter_ipv4.h, `nf_ip_hook_priorities`).
+/// The tables that each hook calls, in the order of their priorities (`enum nf_ip_hook_priorities`).
 /// Connection tracking comes between raw and mangle.
 pub const TABLES_OF_HOOK: [(Hook, &[TableName]); 5] = {
     use TableName::{Filter, Mangle, Nat, Raw, Security};
@@ -193,13 +193,14 @@ impl Walk<'_> {
                 });
                 self.finish(traveller, End::NoRoute);
             }
-            At::Table(hook, index) => match tables_of(hook).get(index) {
-                Some(table) => self.table(traveller, hook, *table, index),
-                None => {
+            At::Table(hook, index) => {
+                if let Some(table) = tables_of(hook).get(index) {
+                    self.table(traveller, hook, *table, index);
+                } else {
                     traveller.at = At::Past(hook);
                     self.waiting.push(traveller);
                 }
-            },
+            }
             At::Past(Hook::Prerouting) => self.route(traveller, Hook::Input, Hook::Forward),
             At::Past(Hook::Output) => self.route(traveller, Hook::Postrouting, Hook::Postrouting),
             At::Past(Hook::Forward) => {
@@ -293,7 +294,7 @@ impl Walk<'_> {
             self.routed(traveller, here, when_here, when_elsewhere);
             return;
         }
-        for here in [false, true] {
+        for here in [true, false] {
             let mut branch = traveller.clone();
             let event = Event::Assumed {
                 condition: condition.clone(),
