@@ -16,10 +16,8 @@ pub use args::{Form, TraceArgs};
 use anyhow::Context;
 use iptables::trace::LocalAddresses;
 use model::{Family, Origin, Packet};
-use path::{Answer, Detail, Host};
-use std::collections::BTreeSet;
+use path::{Detail, Host};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 /// Could not answer.
@@ -68,7 +66,11 @@ pub fn answer_into(
     };
     args.add_facts(&mut host);
     let packet = packet(args, &host);
-    let detail = if args.evaluated { Detail::Everything } else { Detail::Met };
+    let detail = if args.evaluated {
+        Detail::Everything
+    } else {
+        Detail::Met
+    };
     let answer = path::trace(&host, &packet, detail);
     match args.output {
         Form::Text => text::write(out, &host, &answer, args)?,
@@ -88,9 +90,22 @@ fn dumped(file: &str, family: Family) -> anyhow::Result<Host> {
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("reading rules from {file}"))?;
     }
-    let parsed = iptables::parse::parse(&text).with_context(|| format!("reading rules from {file}"))?;
+    let saved = iptables::parse::save(&text, family);
+    // A rule that was not understood may be the one that decides, and shifts the numbers of those behind it.
+    let rule = saved.opaque.iter().find(|line| line.text.contains("-A "));
+    if let Some(line) = rule {
+        anyhow::bail!(
+            "{file}, line {}: not a rule of iptables-save: {}",
+            line.line,
+            line.text
+        );
+    }
+    anyhow::ensure!(
+        !saved.ruleset.tables.is_empty(),
+        "{file} holds no table of iptables-save"
+    );
     let mut host = Host::default();
-    *host.rules.get_mut(family) = parsed;
+    *host.rules.get_mut(family) = saved.ruleset;
     Ok(host)
 }
 
@@ -102,7 +117,10 @@ fn packet(args: &TraceArgs, host: &Host) -> Packet {
     };
     let own = own
         || args.from.ip.is_loopback()
-        || host.interfaces.iter().any(|i| i.addresses.iter().any(|net| net.addr() == args.from.ip));
+        || host
+            .interfaces
+            .iter()
+            .any(|i| i.addresses.iter().any(|net| net.addr() == args.from.ip));
     let origin = match &args.in_interface {
         Some(name) => Origin::Interface(name.as_str().into()),
         None if own || args.sent_here => Origin::Host,

@@ -136,7 +136,11 @@ impl fmt::Display for Condition {
             }
             Condition::AddressType { ip, kind } => write!(f, "{ip} is of type {kind}"),
             Condition::Match { module, words } => {
-                write!(f, "-m {module}")?;
+                if module.is_empty() {
+                    f.write_str("rule option")?;
+                } else {
+                    write!(f, "-m {module}")?;
+                }
                 spaced(f, words)?;
                 f.write_str(" matches")
             }

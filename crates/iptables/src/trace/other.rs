@@ -56,6 +56,14 @@ pub(super) fn truths(module: &Arc<str>, words: &[Arc<str>], state: &State, site:
         "owner" => owner(&opts, site),
         "icmp" | "icmp6" => Some(vec![Truth::Known(false)]),
         "recent" if opts.iter().any(|opt| opt.name == "--set" && !opt.negated) => Some(Vec::new()),
+        // Words before any -m. `-f` asks for later fragments, which conntrack has put together before any rule.
+        "" if words
+            .last()
+            .is_some_and(|word| matches!(&**word, "-f" | "--fragment"))
+            && words.len() <= 2 =>
+        {
+            Some(vec![Truth::Known(words.len() == 2)])
+        }
         "comment" | "nfacct" => Some(Vec::new()),
         _ => None,
     };

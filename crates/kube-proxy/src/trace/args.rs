@@ -31,7 +31,8 @@ pub struct TraceArgs {
     /// Rules as `iptables-save` (or `ip6tables-save`) prints them; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     pub dump: Option<String>,
-    /// An address of the host, beside those that are known otherwise. Repeat for more. A dump has none.
+    /// An address of the host, beside those that are known otherwise. Repeat for all: with any given, every other
+    /// address counts as another host's. Without any, a dump leaves that open, and the answer says what hangs on it.
     #[arg(long, value_name = "IP")]
     pub local_address: Vec<IpAddr>,
     /// An interface of the host and one of its addresses. Repeat for more.
@@ -66,7 +67,11 @@ impl TraceArgs {
             host.addresses = LocalAddresses::Known(all);
         }
         for InterfaceAddress { name, address } in &self.interface {
-            match host.interfaces.iter_mut().find(|interface| *interface.name == **name) {
+            match host
+                .interfaces
+                .iter_mut()
+                .find(|interface| *interface.name == **name)
+            {
                 Some(interface) => interface.addresses.push(*address),
                 None => host.interfaces.push(HostInterface {
                     name: name.as_str().into(),
@@ -176,7 +181,13 @@ impl FromStr for RouteArg {
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word:?} without a value"))?;
             match word {
-                "via" => via = Some(value.parse::<IpAddr>().map_err(|err| format!("via {value}: {err}"))?),
+                "via" => {
+                    via = Some(
+                        value
+                            .parse::<IpAddr>()
+                            .map_err(|err| format!("via {value}: {err}"))?,
+                    )
+                }
                 "dev" => interface = Some(value.into()),
                 _ => return Err(format!("{word:?} is neither via nor dev")),
             }

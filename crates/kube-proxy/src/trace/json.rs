@@ -146,7 +146,11 @@ fn convert(host: &Host, answer: &Answer) -> AnswerJson {
         outcome,
         outcomes,
         open,
-        ways: answer.ways.iter().map(|way| way_json(host, answer, way)).collect(),
+        ways: answer
+            .ways
+            .iter()
+            .map(|way| way_json(host, answer, way))
+            .collect(),
     }
 }
 
@@ -211,7 +215,11 @@ fn rule_json(host: &Host, family: Family, place: &Place) -> RuleJson {
 
 fn step_json(host: &Host, family: Family, step: &Step<'_>) -> StepJson {
     let event = match step {
-        Step::Routed(to) => return StepJson::Routing { to: describe::routed(to) },
+        Step::Routed(to) => {
+            return StepJson::Routing {
+                to: describe::routed(to),
+            };
+        }
         Step::Rules(event) => event,
     };
     match event {
@@ -226,7 +234,10 @@ fn step_json(host: &Host, family: Family, step: &Step<'_>) -> StepJson {
         }
         Event::MayHaveMet { place, conditions } => StepJson::Perhaps {
             rule: rule_json(host, family, place),
-            conditions: conditions.iter().map(|(c, holds)| condition_json(c, *holds)).collect(),
+            conditions: conditions
+                .iter()
+                .map(|(c, holds)| condition_json(c, *holds))
+                .collect(),
         },
         Event::Passed { place, failed } => StepJson::NotMatched {
             rule: rule_json(host, family, place),

@@ -4,7 +4,7 @@ use super::args::TraceArgs;
 use super::describe;
 use comfy_table::{ContentArrangement, Row, Table, presets};
 use iptables::trace::{Condition, Event, Place};
-use path::{Answer, Host, Routed, Step, Way};
+use path::{Answer, Host, Step, Way};
 use std::io::{self, Write};
 
 /// Writes the answer.
@@ -30,7 +30,11 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &Tr
     }
     if full < all {
         writeln!(out)?;
-        writeln!(out, "{} more ways, listed above; --full 0 prints their rules.", all - full)?;
+        writeln!(
+            out,
+            "{} more ways, listed above; --full 0 prints their rules.",
+            all - full
+        )?;
     }
     Ok(())
 }
@@ -54,7 +58,8 @@ fn list_of_ways(answer: &Answer, args: &TraceArgs) -> Table {
             (number + 1).to_string(),
             describe::chance(way.state.chance),
             conditions(&answer.conditions(way)),
-            way.translated.map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
+            way.translated
+                .map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
             describe::source_change(&way.source),
             describe::end(&way.end),
         ]);
@@ -66,7 +71,10 @@ fn list_of_ways(answer: &Answer, args: &TraceArgs) -> Table {
 fn conditions(all: &[(&Condition, bool)]) -> String {
     let mut words: Vec<String> = Vec::new();
     let is_seen = |condition: &Condition| matches!(condition, Condition::SeenRecently { .. });
-    let unseen = all.iter().filter(|(condition, holds)| !holds && is_seen(condition)).count();
+    let unseen = all
+        .iter()
+        .filter(|(condition, holds)| !holds && is_seen(condition))
+        .count();
     let mut unseen_told = false;
     for (condition, holds) in all {
         if !holds && is_seen(condition) && unseen > 1 {
@@ -95,7 +103,11 @@ fn one_way(
     } else {
         format!(", if {conditions}")
     };
-    writeln!(out, "Way {number} of {all}, chance {}{when}", describe::chance(way.state.chance))?;
+    writeln!(
+        out,
+        "Way {number} of {all}, chance {}{when}",
+        describe::chance(way.state.chance)
+    )?;
     write_table(out, &steps(host, answer, way, args))?;
     let to = way.translated.unwrap_or(answer.packet.dst);
     let source = describe::source_change(&way.source);
@@ -165,5 +177,7 @@ fn table(args: &TraceArgs) -> Table {
 }
 
 fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
-    table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+    table
+        .lines()
+        .try_for_each(|line| writeln!(out, "{}", line.trim_end()))
 }
