@@ -170,7 +170,7 @@ fn row(host: &Host, answer: &Answer, step: &Step<'_>) -> Option<Row> {
 
 fn table(args: &TraceArgs) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(args.width);
     table
