@@ -80,7 +80,22 @@ struct TableFile {
 #[serde(deny_unknown_fields)]
 struct NodePart {
     name: String,
+    #[serde(default)]
+    internal_ips: Vec<String>,
     addresses: Vec<String>,
+}
+
+impl NodePart {
+    fn object(&self) -> Value {
+        let address = |ip: &String| serde_json::json!({"type": "InternalIP", "address": ip});
+        let addresses: Vec<Value> = self.internal_ips.iter().map(address).collect();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name},
+            "status": {"addresses": addresses},
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -164,7 +179,8 @@ pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
 
 fn variant(file: &TableFile, part: &VariantPart) -> Result<Variant, String> {
     let config = host::configuration(part.config.as_ref().unwrap_or(&file.config), &file.node.name)?;
-    let documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    let mut documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    documents.push(file.node.object());
     let (snapshot, notes) = host::snapshot(documents.clone());
     let addresses = host::nets(&file.node.addresses)?;
     let facts = host::facts(
