@@ -2,40 +2,15 @@
 
 mod support;
 
-use iptables::ast::Ports;
-use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
+use iptables::build::ruleset;
 use iptables::parse;
 use model::Family;
-use path::{Answer, Detail, trace};
+use path::{Detail, trace};
 use scenario::GoldenCase;
 
 fn cases() -> Vec<(GoldenCase, Family)> {
     let both = |case: GoldenCase| Family::ALL.map(|family| (case.clone(), family));
     scenario::golden_cases().into_iter().flat_map(both).collect()
-}
-
-fn context() -> BuildContext {
-    BuildContext {
-        capabilities: Capabilities {
-            masquerade_ports: Ports::RandomFully,
-            nfacct: Nfacct::Present,
-        },
-        endpoint_comments: EndpointComments::Kept,
-        invalid: InvalidPackets::Dropped,
-    }
-}
-
-fn told(answer: &Answer) -> String {
-    let mut lines = vec![answer.packet.to_string()];
-    for way in &answer.ways {
-        let met: Vec<String> = answer
-            .met(way)
-            .into_iter()
-            .map(|(table, chain, rule)| format!("{table}:{chain}:{rule}"))
-            .collect();
-        lines.push(format!("  {:.6} {:?} {:?} {}", way.state.chance, way.end, way.translated, met.join(" ")));
-    }
-    lines.join("\n")
 }
 
 #[test]
@@ -46,7 +21,7 @@ fn upstreams_rules_and_ours_give_every_packet_the_same_outcome() {
         let saved = parse::save(case.saved.get(family), family);
         assert_eq!(saved.opaque, [], "{}", case.name);
         let theirs = support::host(&case.facts, family, saved.ruleset);
-        let ours = support::host(&case.facts, family, ruleset(desired, &context()));
+        let ours = support::host(&case.facts, family, ruleset(desired, &support::context()));
         for packet in support::probes(desired, &case.facts) {
             let theirs = trace(&theirs, &packet, Detail::Met);
             let ours = trace(&ours, &packet, Detail::Met);
@@ -55,8 +30,8 @@ fn upstreams_rules_and_ours_give_every_packet_the_same_outcome() {
                 ours.outcome(),
                 "{} {family}\nupstream: {}\nours: {}",
                 case.name,
-                told(&theirs),
-                told(&ours)
+                support::told(&theirs),
+                support::told(&ours)
             );
             asked += 1;
         }
@@ -80,11 +55,51 @@ fn choices_are_fair_and_chances_sum_to_one() {
                 .map(|way| way.state.chance)
                 .collect();
             let sum: f64 = free.iter().sum();
-            assert!((sum - 1.0).abs() < 1e-9, "{}: {sum}\n{}", case.name, told(&answer));
+            assert!(
+                (sum - 1.0).abs() < 1e-9,
+                "{}: {sum}\n{}",
+                case.name,
+                support::told(&answer)
+            );
             let ways = u32::try_from(free.len()).unwrap();
             for chance in &free {
-                assert!((chance - 1.0 / f64::from(ways)).abs() < 1e-6, "{}\n{}", case.name, told(&answer));
+                assert!(
+                    (chance - 1.0 / f64::from(ways)).abs() < 1e-6,
+                    "{}\n{}",
+                    case.name,
+                    support::told(&answer)
+                );
             }
         }
     }
+}
+
+#[test]
+fn upstreams_rules_do_what_the_meaning_of_services_asks() {
+    let mut asked = 0;
+    let mut wrong = Vec::new();
+    for (case, family) in cases() {
+        let desired = case.desired.get(family);
+        let saved = parse::save(case.saved.get(family), family);
+        let host = support::host(&case.facts, family, saved.ruleset);
+        for packet in support::probes(desired, &case.facts) {
+            let answer = trace(&host, &packet, Detail::Met);
+            let expected = model::oracle::outcome(desired, &case.facts, &packet);
+            if answer.outcome().as_ref() != Ok(&expected) {
+                wrong.push(format!(
+                    "{} {family}: expected {expected}, got {:?}\n{}",
+                    case.name,
+                    answer.outcome(),
+                    support::told(&answer)
+                ));
+            }
+            asked += 1;
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {asked} packets:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(20)].join("\n\n")
+    );
 }

@@ -1,9 +1,13 @@
 //! What several tests need: hosts out of golden cases, and the packets worth asking about.
+#![allow(dead_code, reason = "each test program uses its part")]
 
+use iptables::ast::Ports;
+use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct};
 use model::{
-    Desired, DesiredPort, Family, Frontend, FrontendKind, NodeFacts, NodePortTargets, Origin, Packet, Protocol,
+    Desired, DesiredPort, Family, Frontend, FrontendKind, NodeFacts, NodePortTargets, Origin, Packet,
+    Protocol,
 };
-use path::{Host, LocalAddresses};
+use path::{Answer, Host, LocalAddresses};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -56,12 +60,19 @@ fn outside(desired: &Desired) -> IpAddr {
 /// The node's own addresses of the family that a packet of another host can carry.
 fn own(desired: &Desired, facts: &NodeFacts) -> Vec<IpAddr> {
     let of_family = |ip: &&IpAddr| Family::of(**ip) == desired.node.family && !ip.is_loopback();
-    facts.interface_addresses.iter().filter(of_family).copied().collect()
+    facts
+        .interface_addresses
+        .iter()
+        .filter(of_family)
+        .copied()
+        .collect()
 }
 
 fn addresses(frontend: &Frontend, desired: &Desired, facts: &NodeFacts) -> Vec<SocketAddr> {
     let ips = match frontend.kind {
-        FrontendKind::ClusterIp(ip) | FrontendKind::ExternalIp(ip) | FrontendKind::LoadBalancerIp(ip) => vec![ip],
+        FrontendKind::ClusterIp(ip) | FrontendKind::ExternalIp(ip) | FrontendKind::LoadBalancerIp(ip) => {
+            vec![ip]
+        }
         FrontendKind::NodePort => {
             let mut all = own(desired, facts);
             if let NodePortTargets::Only(some) = &desired.node.node_ports {
@@ -70,18 +81,22 @@ fn addresses(frontend: &Frontend, desired: &Desired, facts: &NodeFacts) -> Vec<S
             all
         }
     };
-    ips.into_iter().map(|ip| SocketAddr::new(ip, frontend.port)).collect()
+    ips.into_iter()
+        .map(|ip| SocketAddr::new(ip, frontend.port))
+        .collect()
 }
 
-fn sources(port: &DesiredPort, frontend: &Frontend, desired: &Desired, facts: &NodeFacts) -> Vec<(IpAddr, Origin)> {
+fn sources(
+    port: &DesiredPort,
+    frontend: &Frontend,
+    desired: &Desired,
+    facts: &NodeFacts,
+) -> Vec<(IpAddr, Origin)> {
     let pod: IpAddr = match desired.node.family {
         Family::V4 => "10.244.0.77".parse().unwrap(),
         Family::V6 => "fd00:10:244::77".parse().unwrap(),
     };
-    let mut all = vec![
-        (pod, arriving("cali7")),
-        (outside(desired), arriving("eth0")),
-    ];
+    let mut all = vec![(pod, arriving("cali7")), (outside(desired), arriving("eth0"))];
     all.extend(own(desired, facts).into_iter().map(|ip| (ip, Origin::Host)));
     // An endpoint that is this very node is covered by the line above.
     let endpoints = port.reachable.iter().map(SocketAddr::ip);
@@ -93,4 +108,36 @@ fn sources(port: &DesiredPort, frontend: &Frontend, desired: &Desired, facts: &N
         all.extend(allowed.map(|ip| (ip, arriving("eth0"))));
     }
     all
+}
+
+/// Rules as on a host of today, of a small cluster.
+pub fn context() -> BuildContext {
+    BuildContext {
+        capabilities: Capabilities {
+            masquerade_ports: Ports::RandomFully,
+            nfacct: Nfacct::Present,
+        },
+        endpoint_comments: EndpointComments::Kept,
+        invalid: InvalidPackets::Dropped,
+    }
+}
+
+/// An answer in a few lines, for failures.
+pub fn told(answer: &Answer) -> String {
+    let mut lines = vec![answer.packet.to_string()];
+    for way in &answer.ways {
+        let met: Vec<String> = answer
+            .met(way)
+            .into_iter()
+            .map(|(table, chain, rule)| format!("{table}:{chain}:{rule}"))
+            .collect();
+        lines.push(format!(
+            "  {:.6} {:?} {:?} {}",
+            way.state.chance,
+            way.end,
+            way.translated,
+            met.join(" ")
+        ));
+    }
+    lines.join("\n")
 }
