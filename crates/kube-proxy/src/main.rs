@@ -1,1 +1,5 @@
+//! (crate header)
+
+mod trace;
+
 fn main() {}
