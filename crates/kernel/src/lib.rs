@@ -5,10 +5,14 @@
 //! * What it deliberately does not know: Kubernetes, and when anything should be done.
 //! * Where to start reading: [`RuleKernel`].
 
+mod classify;
 pub mod fake;
 pub mod guard;
+mod process;
+mod socket;
 
 pub use fake::FakeKernel;
+pub use socket::SocketError;
 
 use iptables::ast::{Chain, ChainName, Policy, TableName};
 use iptables::plan::Step;
