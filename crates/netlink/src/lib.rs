@@ -11,7 +11,7 @@
 //! **What it does not know.** Sockets, clocks, files, Kubernetes, and what a rule means. Reading is total: any
 //! bytes give a value or a [`DecodeError`], never a panic.
 //!
-//! **Where to start.** [`nft::Request`], [`nft::Message`], [`nfnl::Batch`], [x.
+//! **Where to start.** [`nft::Request`], [`nft::Message`], [`nfnl::Batch`], [`xt::Match`].
 //!
 //! ```
 //! use netlink::dump::{Dump, DumpError, Progress};
@@ -61,5 +61,6 @@ pub mod nfnl;
 pub mod nft;
 pub mod packet;
 pub mod write;
+pub mod xt;
 
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, Errno, KernelError};

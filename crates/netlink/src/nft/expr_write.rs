@@ -118,7 +118,7 @@ fn write_more(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
             writer.text(1, set);
             writer.u32(2, sreg.0);
             maybe(writer, 3, dreg.map(|register| register.0));
-            maybe(writer, 5, inverted.then_some(1));
+            writer.u32(5, u32::from(inverted));
         }
         Expr::Fib { dreg, result, flags } => {
             write_numbers(writer, &[(1, dreg.0), (2, result.code()), (3, flags)]);

@@ -10,6 +10,8 @@ Each verb writes what `recv` returned, buffers one after the other, to the file 
   nfacct-get OUT                accounting dump
   getgen OUT                    one GETGEN reply
   error OUT                     the reply to a batch that fails (extended acknowledgements on)
+  error-text OUT                the reply to a message whose attribute is malformed (the kernel adds words)
+  error-generation OUT          the reply to a batch made for another generation
   ack OUT                       the reply to a batch that succeeds, acknowledgement on its last operation
   events OUT CMD...             everything the nftables and nftrace groups said while CMD ran
 """
@@ -87,6 +89,14 @@ def main(verb, *args):
         # DELRULE with a handle that does not exist, in a table that does.
         op = message(NFT | 8, 5, 2, attr(1, b"nat\0") + attr(2, b"OUTPUT\0") + attr(3, struct.pack(">Q", 999999)), seq=7)
         ask(batch([op]), args[0], until_done=False)
+    elif verb == "error-text":
+        # The handle has four bytes instead of eight.
+        op = message(NFT | 8, 5, 2, attr(1, b"nat\0") + attr(2, b"OUTPUT\0") + attr(3, bytes(4)), seq=7)
+        ask(batch([op]), args[0], until_done=False)
+    elif verb == "error-generation":
+        op = message(NFT | 0, 5 | 0x400, 2, attr(1, b"cap-c\0"), seq=7)
+        begin = message(16, 1, 0, attr(1, struct.pack(">I", 4000000)), res_id=10, seq=1)
+        ask(begin + op + message(17, 1, 0, res_id=10, seq=100), args[0], until_done=False)
     elif verb == "ack":
         ops = [message(NFT | 0, 1 | 0x400, 2, attr(1, b"cap-a\0"), seq=7), message(NFT | 0, 5 | 0x400, 2, attr(1, b"cap-b\0"), seq=8)]
         ask(batch(ops), args[0], until_done=False)
