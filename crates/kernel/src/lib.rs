@@ -8,16 +8,24 @@
 mod classify;
 pub mod fake;
 pub mod guard;
+mod lines;
+pub mod nfacct;
+mod nft;
+pub mod probe;
 mod process;
 mod socket;
+pub mod sysctl;
 
 pub use fake::FakeKernel;
 pub use socket::SocketError;
+
+use lines::LineSplitter;
 
 use iptables::ast::{Chain, ChainName, Policy, TableName};
 use iptables::plan::Step;
 use model::Family;
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// The tables that [`Scope::Everything`] reads, in this order.
 pub const OBSERVED_TABLES: [TableName; 3] = [TableName::Mangle, TableName::Filter, TableName::Nat];
@@ -32,6 +40,16 @@ pub enum Backend {
     NfTables,
     /// `x_tables`, by `iptables-legacy`, under `/run/xtables.lock`.
     Legacy,
+}
+
+/// `nf_tables` or `legacy`.
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::NfTables => "nf_tables",
+            Backend::Legacy => "legacy",
+        })
+    }
 }
 
 /// Which chains to read back.

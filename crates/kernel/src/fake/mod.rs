@@ -11,7 +11,7 @@ mod tests;
 
 pub use fault::{Edit, Fault, Journal};
 
-use crate::guard::{self, builtin_chains};
+use crate::guard;
 use crate::{Backend, ChainSink, CommitError, FailureKind, ObserveError, RuleKernel, Scope};
 use fault::Faults;
 use iptables::ast::{ChainName, Ruleset, Table, TableName};
@@ -236,7 +236,7 @@ fn report_builtin(
     wanted: impl Fn(&ChainName) -> bool,
     sink: &mut ChainSink<'_>,
 ) {
-    for name in builtin_chains(table) {
+    for name in table.built_in() {
         let name = crate::builtin_name(name);
         if wanted(&name) && !have.chains.contains_key(&name) {
             sink(table, name, crate::empty_builtin());

@@ -2,7 +2,6 @@
 
 use super::graph::{Callers, validate};
 use super::line::{self, Host};
-use crate::guard::builtin_chains;
 use iptables::ast::{Chain, ChainName, Rule, Ruleset, Table, TableName};
 use iptables::plan::TableWrite;
 use std::collections::BTreeMap;
@@ -53,7 +52,7 @@ impl Tables {
 }
 
 fn add_builtin(name: TableName, table: &mut Table) {
-    for chain in builtin_chains(name) {
+    for chain in name.built_in() {
         table
             .chains
             .entry(crate::builtin_name(chain))
