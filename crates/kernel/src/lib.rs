@@ -9,6 +9,7 @@ mod classify;
 pub mod fake;
 pub mod guard;
 mod lines;
+mod live;
 pub mod nfacct;
 mod nft;
 pub mod probe;
@@ -17,6 +18,7 @@ mod socket;
 pub mod sysctl;
 
 pub use fake::FakeKernel;
+pub use live::LiveKernel;
 pub use socket::SocketError;
 
 use lines::LineSplitter;

@@ -26,7 +26,7 @@ pub(super) fn decode(draft: &Draft<'_>, found: &xt::Match<'_>) -> Decoded<Match>
                 is: is(mark.inverted, pair),
             })
         }
-        xt::Match::AddrType(addrtype) => address_type(addrtype),
+        xt::Match::AddrType(addrtype) => address_type(*addrtype),
         xt::Match::Conntrack(conntrack) => connection_state(conntrack),
         xt::Match::Recent(recent) => recently(draft.family, recent),
         _ => Err(Undecodable),
@@ -73,7 +73,7 @@ fn ports(
     })
 }
 
-fn address_type(addrtype: &xt::AddrType) -> Decoded<Match> {
+fn address_type(addrtype: xt::AddrType) -> Decoded<Match> {
     if addrtype.limit != xt::IfaceLimit::None {
         return Err(Undecodable);
     }

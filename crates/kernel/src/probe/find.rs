@@ -66,6 +66,9 @@ fn plain(family: Family) -> &'static str {
     }
 }
 
+/// From a suffix (`-save`) to the tool.
+type Way<'a> = &'a dyn Fn(&str) -> Option<Tool>;
+
 /// In the order of preference: a name that says its backend, one program for all, the plain name.
 fn family_tools(
     folders: &[PathBuf],
@@ -87,8 +90,7 @@ fn family_tools(
         })
     };
     let bare = |suffix: &str| on_path(folders, &format!("{plain}{suffix}")).map(single);
-    let ways: [&dyn Fn(&str) -> Option<Tool>; 3] = [&named, &multi, &bare];
-    for way in ways {
+    for way in [&named as Way<'_>, &multi, &bare] {
         let (Some(iptables), Some(save), Some(restore)) = (way(""), way("-save"), way("-restore")) else {
             continue;
         };

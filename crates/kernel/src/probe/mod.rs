@@ -59,7 +59,7 @@ impl std::fmt::Display for Tool {
         let file = self
             .program
             .file_name()
-            .map_or_else(|| self.program.as_os_str(), |name| name);
+            .unwrap_or_else(|| self.program.as_os_str());
         write!(f, "{}", file.display())?;
         match &self.applet {
             Some(applet) => write!(f, " {applet}"),
