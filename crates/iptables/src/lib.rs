@@ -8,6 +8,9 @@
 
 pub mod ast;
 pub mod build;
+pub mod compare;
+mod family;
 pub mod names;
+pub mod parse;
 pub mod plan;
 pub mod render;

@@ -13,6 +13,7 @@ Each verb writes what `recv` returned, buffers one after the other, to the file 
   error-text OUT                the reply to a message whose attribute is malformed (the kernel adds words)
   error-generation OUT          the reply to a batch made for another generation
   ack OUT                       the reply to a batch that succeeds, acknowledgement on its last operation
+  send FILE OUT                 the reply to the bytes of FILE
   events OUT CMD...             everything the nftables and nftrace groups said while CMD ran
 """
 import os, select, socket, struct, subprocess, sys
@@ -100,6 +101,8 @@ def main(verb, *args):
     elif verb == "ack":
         ops = [message(NFT | 0, 1 | 0x400, 2, attr(1, b"cap-a\0"), seq=7), message(NFT | 0, 5 | 0x400, 2, attr(1, b"cap-b\0"), seq=8)]
         ask(batch(ops), args[0], until_done=False)
+    elif verb == "send":
+        ask(open(args[0], "rb").read(), args[1], until_done=False)
     elif verb == "events":
         path, *command = args
         sock = open_socket()

@@ -1,8 +1,9 @@
 #!/bin/sh -e
-# Makes all captures of this folder anew: unshare -n ./capture.sh KUBE4 KUBE6
+# Makes all captures of this folder anew: unshare -n ./capture.sh KUBE4 KUBE6 OWN
 # KUBE4 and KUBE6 are iptables-save texts of a kube-proxy node.
+# OWN is what `cargo run -p netlink --example own_table` writes.
 # Needs root, iptables 1.8.9 (nf_tables), nft, ipset, conntrack, python3. Changes rules of the namespace it runs in.
-kube4=$1 kube6=$2
+kube4=$1 kube6=$2 own=$3
 save() { "$1-save" | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/' >"$2"; }
 ip link set lo up
 ./capture.py nfacct-new ct_state_invalid_dropped_pkts localhost_nps_accepted_pkts nlx_acct >/dev/null
@@ -75,3 +76,7 @@ save ip6tables forms.v6.rules
 nft -f native.nft
 nft list table inet nlx-native >native.txt
 ./capture.py dump getrule inet native.bin
+
+./capture.py send "$own" own-table.ack.bin
+nft list table inet nlx-own >own-table.txt
+./capture.py dump getrule inet own-table.bin table=nlx-own
