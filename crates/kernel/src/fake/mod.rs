@@ -88,6 +88,7 @@ impl FakeKernel {
         SaveText {
             ruleset: self.ruleset(family),
             family,
+            opaque: &[],
         }
         .to_string()
     }
