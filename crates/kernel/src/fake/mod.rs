@@ -183,6 +183,7 @@ impl FakeKernel {
             .before_write()
             .map_err(|kind| injected(family, kind))?;
         let host = line::Host {
+            backend: self.backend,
             family,
             table,
             counters: &self.counters,

@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use iptables::ast::{Ruleset, TableName};
+pub mod random;
+
 use kernel::probe::{Choice, Probe, Tools};
 use kernel::{Backend, ChainSink, LiveKernel, ObserveError, RuleKernel, Scope};
 use model::Family;
