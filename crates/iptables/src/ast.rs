@@ -45,6 +45,16 @@ impl TableName {
         }
     }
 
+    /// The built-in chains, in the order of the hooks, which is the order in which `iptables-save` prints them.
+    pub fn built_in(self) -> &'static [&'static str] {
+        match self {
+            TableName::Raw => &["PREROUTING", "OUTPUT"],
+            TableName::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+            TableName::Filter | TableName::Security => &["INPUT", "FORWARD", "OUTPUT"],
+            TableName::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+        }
+    }
+
     /// The table of this name, if there is one.
     pub fn from_word(word: &str) -> Option<TableName> {
         TableName::ALL.into_iter().find(|t| t.as_str() == word)
@@ -198,6 +208,38 @@ pub enum Proto {
     Other(Arc<str>),
 }
 
+impl Proto {
+    /// The protocol as printed.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Proto::Tcp => "tcp",
+            Proto::Udp => "udp",
+            Proto::Sctp => "sctp",
+            Proto::Other(word) => word,
+        }
+    }
+
+    /// The protocol of this word.
+    pub fn from_word(word: &str) -> Proto {
+        match word {
+            "tcp" => Proto::Tcp,
+            "udp" => Proto::Udp,
+            "sctp" => Proto::Sctp,
+            other => Proto::Other(other.into()),
+        }
+    }
+}
+
+impl From<model::Protocol> for Proto {
+    fn from(protocol: model::Protocol) -> Proto {
+        match protocol {
+            model::Protocol::Tcp => Proto::Tcp,
+            model::Protocol::Udp => Proto::Udp,
+            model::Protocol::Sctp => Proto::Sctp,
+        }
+    }
+}
+
 /// A range of ports, both ends included; one port is a range of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
@@ -242,6 +284,9 @@ pub enum Match {
     /// `-m nfacct --nfacct-name NAME`
     Nfacct(Arc<str>),
     /// Anything else: the module's name and its words, unquoted, as `iptables-save` printed them.
+    ///
+    /// A module without a name holds words that stand before any `-m` and have no field of their own (`-f`,
+    /// `-d 10.0.0.0/255.0.255.0`).
     Other {
         /// Module.
         module: Arc<str>,
@@ -290,6 +335,32 @@ pub enum CtState {
     Dnat,
 }
 
+impl CtState {
+    /// All of them, in order.
+    pub const ALL: [CtState; 7] = [
+        CtState::Invalid,
+        CtState::New,
+        CtState::Related,
+        CtState::Established,
+        CtState::Untracked,
+        CtState::Snat,
+        CtState::Dnat,
+    ];
+
+    /// The state's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CtState::Invalid => "INVALID",
+            CtState::New => "NEW",
+            CtState::Related => "RELATED",
+            CtState::Established => "ESTABLISHED",
+            CtState::Untracked => "UNTRACKED",
+            CtState::Snat => "SNAT",
+            CtState::Dnat => "DNAT",
+        }
+    }
+}
+
 /// Address types (`-m addrtype`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddrType {
@@ -297,6 +368,16 @@ pub enum AddrType {
     Local,
     /// Any other, as printed.
     Other(Arc<str>),
+}
+
+impl AddrType {
+    /// The type as printed.
+    pub fn as_str(&self) -> &str {
+        match self {
+            AddrType::Local => "LOCAL",
+            AddrType::Other(word) => word,
+        }
+    }
 }
 
 /// What a rule does with a packet it matches.
@@ -352,6 +433,16 @@ pub enum Policy {
     Accept,
     /// `DROP`
     Drop,
+}
+
+impl Policy {
+    /// The policy's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Policy::Accept => "ACCEPT",
+            Policy::Drop => "DROP",
+        }
+    }
 }
 
 /// A chain: built-in when it has a policy.

@@ -7,4 +7,7 @@
 //! * Where to start reading: [`ast`], then [`build`].
 
 pub mod ast;
+pub mod build;
+pub mod diff;
+pub mod names;
 pub mod plan;
