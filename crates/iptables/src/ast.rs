@@ -67,7 +67,7 @@ impl fmt::Display for TableName {
     }
 }
 
-/// A chain's name: 1 to 28 bytes (`XT_EXTENSION_MAXNAMELEN` - 1 of linux/netfilter/x_tables.h), no space, no quote.
+/// A chain's name: 1 to 28 bytes (`XT_EXTENSION_MAXNAMELEN` - 1 of `linux/netfilter/x_tables.h`), no space, no quote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainName(Arc<str>);
 

@@ -57,21 +57,25 @@ pub fn node(node: &DesiredNode, context: &BuildContext) -> NodeRules {
         ..NodeRules::default()
     };
     let filter = rules.chains.entry(TableName::Filter).or_default();
-    filter.insert(StaticChain::Forward.name(), forward(node, context));
+    filter.insert(StaticChain::Forward.name(), forward(node, *context));
     if node.family == Family::V4 && node.localhost_node_ports {
         filter.insert(StaticChain::Firewall.name(), vec![no_martians()]);
     } else {
-        rules.ensured.push((TableName::Filter, StaticChain::Firewall.name()));
+        rules
+            .ensured
+            .push((TableName::Filter, StaticChain::Firewall.name()));
     }
     let nat = rules.chains.entry(TableName::Nat).or_default();
-    nat.insert(StaticChain::Postrouting.name(), postrouting(node, context));
+    nat.insert(StaticChain::Postrouting.name(), postrouting(node, *context));
     nat.insert(StaticChain::MarkMasq.name(), vec![set_mark(node)]);
     rules
 }
 
 /// Where an empty dispatch chain is wanted: all of [`DISPATCH_CHAINS`].
 pub(super) fn dispatch_chains() -> impl Iterator<Item = (TableName, ChainName)> {
-    DISPATCH_CHAINS.iter().map(|(table, chain)| (*table, chain.name()))
+    DISPATCH_CHAINS
+        .iter()
+        .map(|(table, chain)| (*table, chain.name()))
 }
 
 /// The jumps of built-in chains, the same for every node and family, each chain's from its top downward.
@@ -120,15 +124,12 @@ impl Jump {
 /// A jump for the first packets of connections.
 fn of_new(text: &str, chain: StaticChain) -> Rule {
     Rule {
-        matches: vec![
-            Match::CtState(Is::Equal(vec![CtState::New])),
-            comment(text),
-        ],
+        matches: vec![Match::CtState(Is::Equal(vec![CtState::New])), comment(text)],
         ..Rule::new(jump(chain))
     }
 }
 
-fn forward(node: &DesiredNode, context: &BuildContext) -> Vec<Rule> {
+fn forward(node: &DesiredNode, context: BuildContext) -> Vec<Rule> {
     let mark = node.mark.value();
     let mut marked = commented("kubernetes forwarding rules", Target::Accept);
     marked.matches.push(Match::Mark {
@@ -170,7 +171,7 @@ fn no_martians() -> Rule {
 }
 
 /// The mark is cleared before MASQUERADE, so that a packet that passes here again (an overlay) isn't masqueraded twice.
-fn postrouting(node: &DesiredNode, context: &BuildContext) -> Vec<Rule> {
+fn postrouting(node: &DesiredNode, context: BuildContext) -> Vec<Rule> {
     let mark = node.mark.value();
     let unmarked = Rule {
         matches: vec![Match::Mark {
@@ -178,10 +179,7 @@ fn postrouting(node: &DesiredNode, context: &BuildContext) -> Vec<Rule> {
         }],
         ..Rule::new(Target::Return)
     };
-    let clear = Rule::new(Target::Mark {
-        value: mark,
-        mask: 0,
-    });
+    let clear = Rule::new(Target::Mark { value: mark, mask: 0 });
     let masquerade = Target::Masquerade(context.capabilities.masquerade_ports);
     vec![
         unmarked,

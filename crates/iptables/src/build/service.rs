@@ -1,6 +1,6 @@
 //! One service's rules: what it writes into the shared chains, and its own chains.
 
-use super::terms::{address, comment, commented, if_local, if_not_local, jump, network, port_rule};
+use super::terms::{comment, commented, host, if_local, if_not_local, jump, network, port_rule};
 use super::terms::{probability, protocol_module};
 use super::{BuildContext, Dispatch, EndpointComments, Nfacct, ServiceRules};
 use crate::ast::{AddrType, ChainName, Is, Match, Proto, Recent, RecentAction, Rule, TableName, Target};
@@ -48,7 +48,9 @@ impl<'a> PortRules<'a> {
         let protocol = port.name.protocol;
         // Only reachable endpoints have chains; the lists lie within them, and are named here so that no jump can miss.
         let all = port.reachable.iter().chain(&port.cluster).chain(&port.local);
-        let endpoints = all.map(|ep| (*ep, endpoint_chain(&title, protocol, *ep))).collect();
+        let endpoints = all
+            .map(|ep| (*ep, endpoint_chain(&title, protocol, *ep)))
+            .collect();
         PortRules {
             port,
             node,
@@ -167,7 +169,8 @@ impl<'a> PortRules<'a> {
                 dst: network(super::node::loopback_v4()),
                 ..rule.clone()
             };
-            rule.matches.push(Match::Nfacct(NFACCT_LOCALHOST_NODE_PORTS.into()));
+            rule.matches
+                .push(Match::Nfacct(NFACCT_LOCALHOST_NODE_PORTS.into()));
             rule
         })
     }
@@ -296,7 +299,10 @@ impl<'a> PortRules<'a> {
                 ..commented(&text, self.to_external())
             })
             .collect();
-        let text = format!("other traffic to {} will be dropped by KUBE-PROXY-FIREWALL", self.title);
+        let text = format!(
+            "other traffic to {} will be dropped by KUBE-PROXY-FIREWALL",
+            self.title
+        );
         rules.push(commented(&text, Target::None));
         self.chain(&self.names.fw.clone()).extend(rules);
     }
@@ -355,7 +361,7 @@ impl<'a> PortRules<'a> {
     fn endpoint_chains(&mut self) {
         for (endpoint, name) in &self.endpoints {
             let hairpin = Rule {
-                src: address(endpoint.ip()),
+                src: Some(host(endpoint.ip())),
                 matches: self.endpoint_comment(&self.title),
                 ..Rule::new(jump(StaticChain::MarkMasq))
             };
@@ -379,7 +385,7 @@ impl<'a> PortRules<'a> {
 
 fn to(rule: Rule, ip: IpAddr) -> Rule {
     Rule {
-        dst: address(ip),
+        dst: Some(host(ip)),
         ..rule
     }
 }

@@ -7,12 +7,12 @@ use model::{LocalDetector, Protocol};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The longest comment the kernel keeps, in bytes (`XT_MAX_COMMENT_LEN` of linux/netfilter/xt_comment.h is 256, the
+/// The longest comment the kernel keeps, in bytes (`XT_MAX_COMMENT_LEN` of `linux/netfilter/xt_comment.h` is 256, the
 /// final NUL included). iptables 1.8.9 takes longer ones and cuts them without a word, in the middle of a character if
 /// need be, so that what it prints would differ from what we wrote.
 pub const MAX_COMMENT: usize = 255;
 
-/// The longest interface name (`IFNAMSIZ` of linux/if.h is 16, the final NUL included); iptables refuses longer ones.
+/// The longest interface name (`IFNAMSIZ` of `linux/if.h` is 16, the final NUL included); iptables refuses longer ones.
 const MAX_INTERFACE: usize = 15;
 
 /// A comment, cut to what the kernel keeps, at the end of a character.
@@ -50,8 +50,8 @@ pub(super) fn to_port(protocol: Protocol, port: u16) -> Match {
 }
 
 /// `-s` or `-d` of one address.
-pub(super) fn address(ip: IpAddr) -> Option<Is<IpNet>> {
-    Some(Is::Equal(IpNet::from(ip)))
+pub(super) fn host(ip: IpAddr) -> Is<IpNet> {
+    Is::Equal(IpNet::from(ip))
 }
 
 /// `-s` or `-d` of a network; nothing for `/0`, which asks for nothing and isn't printed.
@@ -161,10 +161,7 @@ mod tests {
 
     #[test]
     fn a_comment_never_ends_the_line() {
-        assert_eq!(
-            comment("a\nCOMMIT\0"),
-            Match::Comment("a?COMMIT?".into())
-        );
+        assert_eq!(comment("a\nCOMMIT\0"), Match::Comment("a?COMMIT?".into()));
     }
 
     #[test]
