@@ -11,7 +11,7 @@
 mod answer;
 mod batching;
 
-use crate::event::{Effect, Report, RunKind};
+use crate::event::{Effect, Report, RunKind, StepSize};
 use crate::fault::{Fault, Seeded};
 use crate::pace::{Backoff, Pace};
 use crate::queue::{Item, Queue, Rank};
@@ -113,6 +113,7 @@ enum Outstanding {
 struct Work {
     batch: Batch,
     items: Vec<Item>,
+    size: StepSize,
     /// A step that comes after the one that was sent.
     then: Option<Step>,
 }
@@ -172,7 +173,7 @@ impl FamilyLoop {
         }
         self.take(now);
         self.retry_troubled(now);
-        let effect = self.commit(world, now);
+        let effect = self.commit(world);
         if effect.is_none() && self.queue.is_empty() {
             self.end_run(now);
         }
@@ -257,7 +258,7 @@ impl FamilyLoop {
         }
         let Changes { items, .. } = std::mem::take(&mut self.changed);
         for item in items {
-            let rank = rank_of_change(&item);
+            let rank = answer::rank_of(&item);
             self.queue.push(rank, item);
         }
         self.begin_run(since, RunKind::Changes);
@@ -303,15 +304,12 @@ impl FamilyLoop {
         }
     }
 
+    #[cfg(feature = "mutants")]
+    pub(crate) fn distrust_chains(&mut self) {
+        self.have.distrust_chains();
+    }
+
     fn is_legacy(&self) -> bool {
         self.config.backend == Backend::Legacy
-    }
-}
-
-fn rank_of_change(item: &Item) -> Rank {
-    match item {
-        Item::Node => Rank::Node,
-        Item::Service(_) => Rank::Changed,
-        Item::Sweep => Rank::Sweep,
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod ast;
 pub mod build;
+pub mod diff;
 pub mod names;
 pub mod plan;
 pub mod render;

@@ -1,7 +1,8 @@
 //! What the kernel's side answered.
 
 use super::{FAILURES_BEFORE_WAITING, FamilyLoop, Need, Outstanding, Trouble, Work};
-use crate::event::{About, Answer, Cause, Failure, Report, RunKind, StepSize};
+use crate::event::{About, Answer, Cause, Failure, Report, RunKind};
+use crate::fault::Fault;
 use crate::queue::{Item, Rank};
 use crate::world::World;
 use iptables::diff::have::Surprises;
@@ -13,7 +14,7 @@ impl FamilyLoop {
     pub(crate) fn answer(&mut self, world: &World, answer: Answer, now: Duration) {
         let out = self.out.take();
         match (out, answer) {
-            (Some(Outstanding::Commit(work)), Answer::Committed) => self.committed(work, now),
+            (Some(Outstanding::Commit(work)), Answer::Committed) => self.committed(work),
             (Some(Outstanding::Commit(work)), Answer::CommitFailed(failure)) => {
                 self.commit_failed(work, failure, now);
             }
@@ -33,14 +34,16 @@ impl FamilyLoop {
         }
     }
 
-    fn committed(&mut self, work: Work, now: Duration) {
+    fn committed(&mut self, work: Work) {
         if work.then.is_some() {
             self.follow_up = Some(work);
             return;
         }
         let services = work.batch.services().cloned().collect();
-        let size = work.batch.size();
         self.have.remember(work.batch);
+        if self.seeded.has(Fault::ChangeDuringCommitLost) {
+            self.changed = super::Changes::default();
+        }
         self.step_limit = (self.step_limit * 2).min(self.config.step_services.max(1));
         for item in &work.items {
             self.no_trouble(item);
@@ -52,9 +55,8 @@ impl FamilyLoop {
         self.reports.push(Report::Applied {
             family: self.family,
             services,
-            size,
+            size: work.size,
         });
-        let _ = now;
     }
 
     /// A success: no trace of failures is left, except with items that are still in trouble.
@@ -78,13 +80,17 @@ impl FamilyLoop {
 
     /// Nothing is lost: what the step was about is queued again, and read before it is written again.
     fn commit_failed(&mut self, work: Work, failure: Failure, now: Duration) {
-        self.have.doubt(&work.batch);
-        self.need = self.need.max(Need::Doubted);
+        if !self.trusts_failed_steps() {
+            self.have.doubt(&work.batch);
+            self.need = self.need.max(Need::Doubted);
+        }
         let alone = work.items.len() == 1 && failure.cause == Cause::Content;
         if !alone {
             self.step_limit = (work.items.len() / 2).max(1);
-            for item in work.items {
-                self.queue.push(rank_after_failure(&item), item);
+            if !self.seeded.has(Fault::FailedStepForgotten) {
+                for item in work.items {
+                    self.queue.push(rank_of(&item), item);
+                }
             }
             self.failed(failure, About::Step, now);
             return;
@@ -98,8 +104,20 @@ impl FamilyLoop {
             Item::Service(name) => About::Service(name.clone()),
             Item::Node | Item::Sweep => About::Step,
         };
-        self.trouble(item, now);
+        if self.seeded.has(Fault::RefusedBlocksAll) {
+            self.queue.push(Rank::Node, item);
+            self.failures.blocked_until = now + self.config.sync_period;
+        } else if !self.seeded.has(Fault::FailedStepForgotten) {
+            self.trouble(item, now);
+        }
         self.failed(failure, about, now);
+    }
+
+    /// Never, unless a fault is seeded.
+    fn trusts_failed_steps(&self) -> bool {
+        self.seeded.has(Fault::FailedStepTrusted)
+            || self.seeded.has(Fault::FailedStepForgotten)
+            || self.seeded.has(Fault::RememberedBeforeCommitted)
     }
 
     /// An item that was refused by itself waits by itself.
@@ -217,21 +235,10 @@ impl FamilyLoop {
     }
 }
 
-fn rank_after_failure(item: &Item) -> Rank {
+pub(super) fn rank_of(item: &Item) -> Rank {
     match item {
         Item::Node => Rank::Node,
         Item::Service(_) => Rank::Changed,
         Item::Sweep => Rank::Sweep,
-    }
-}
-
-/// How much a batch wrote.
-trait Sized {
-    fn size(&self) -> StepSize;
-}
-
-impl Sized for iptables::diff::batch::Batch {
-    fn size(&self) -> StepSize {
-        StepSize::of(&self.step)
     }
 }

@@ -1,7 +1,7 @@
 //! From the queue to a step.
 
 use super::{FamilyLoop, Outstanding, Work};
-use crate::event::Effect;
+use crate::event::{Effect, StepSize};
 use crate::fault::Fault;
 use crate::queue::Item;
 use crate::world::World;
@@ -10,7 +10,6 @@ use iptables::diff::node::NodeDifference;
 use iptables::diff::service::{Difference, GoneChains};
 use iptables::diff::sweep::sweep;
 use model::ServiceName;
-use std::time::Duration;
 
 /// How many services are compared in one go when nothing is to be written for them.
 const MOST_COMPARED: usize = 500;
@@ -23,7 +22,7 @@ const MOST_SWEPT: usize = 1_000;
 
 impl FamilyLoop {
     /// The next step of the run; `None` when nothing was found to write so far.
-    pub(super) fn commit(&mut self, world: &World, now: Duration) -> Option<Effect> {
+    pub(super) fn commit(&mut self, world: &World) -> Option<Effect> {
         let mut batch = Batch::new();
         let mut items = Vec::new();
         let mut compared = 0;
@@ -44,7 +43,6 @@ impl FamilyLoop {
                 break;
             }
         }
-        let _ = now;
         (!items.is_empty()).then(|| self.send(batch, items))
     }
 
@@ -81,6 +79,8 @@ impl FamilyLoop {
         };
         let want = world.service_rules(self.family, name);
         let difference = Difference::new(name.clone(), want, &self.have, gone_chains);
+        #[cfg(feature = "mutants")]
+        let difference = self.seed_rewriting(difference);
         if difference.is_empty() {
             let (name, holding) = difference.into_settled();
             self.have.settle(name, holding);
@@ -88,6 +88,14 @@ impl FamilyLoop {
         }
         batch.add(difference);
         true
+    }
+
+    #[cfg(feature = "mutants")]
+    fn seed_rewriting(&self, mut difference: Difference) -> Difference {
+        if self.seeded.has(Fault::DispatchAlwaysRewritten) && !difference.is_empty() {
+            difference.rewrite_dispatch();
+        }
+        difference
     }
 
     fn add_sweep(&mut self, batch: &mut Batch) -> bool {
@@ -107,17 +115,46 @@ impl FamilyLoop {
         !batch.is_empty()
     }
 
-    pub(super) fn send(&mut self, mut batch: Batch, items: Vec<Item>) -> Effect {
-        if self.seeded.has(Fault::StaleChainsKept) {
-            batch.forget_gone_chains();
+    fn send(&mut self, mut batch: Batch, items: Vec<Item>) -> Effect {
+        self.seed_faults(&mut batch);
+        let size = StepSize::of(&batch.step);
+        let (step, then) = batch.take_steps(self.step_order());
+        let work = Work {
+            batch,
+            items,
+            size,
+            then,
+        };
+        self.out = Some(Outstanding::Commit(work));
+        Effect::Commit(step)
+    }
+
+    fn step_order(&self) -> StepOrder {
+        #[cfg(feature = "mutants")]
+        if self.seeded.has(Fault::DeletedBeforeReplaced) {
+            return StepOrder::DeletionsFirst;
         }
-        let order = if self.is_legacy() {
+        if self.is_legacy() {
             StepOrder::FilterDeletionsApart
         } else {
             StepOrder::AtOnce
-        };
-        let (step, then) = batch.take_steps(order);
-        self.out = Some(Outstanding::Commit(Work { batch, items, then }));
-        Effect::Commit(step)
+        }
     }
+
+    #[cfg(feature = "mutants")]
+    fn seed_faults(&mut self, batch: &mut Batch) {
+        if self.seeded.has(Fault::StaleChainsKept) {
+            batch.keep_gone_chains();
+        }
+        if self.seeded.has(Fault::DispatchNotDeleted) {
+            batch.keep_gone_rules();
+        }
+        if self.seeded.has(Fault::RememberedBeforeCommitted) {
+            self.have.remember(batch.clone());
+        }
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[expect(clippy::unused_self, reason = "it is used where faults can be seeded")]
+    fn seed_faults(&mut self, _: &mut Batch) {}
 }

@@ -8,6 +8,19 @@ use crate::ast::{ChainName, TableName};
 use crate::plan::{Step, TableWrite};
 use model::ServiceName;
 
+/// In which order the parts of a batch go to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOrder {
+    /// One step, whose deletions come after everything it writes (nf_tables).
+    AtOnce,
+    /// Rules of the filter table are deleted by a second step. On legacy the deletions are lines of each table's
+    /// restore, and an address would no longer be refused before it is translated.
+    FilterDeletionsApart,
+    /// Deletions first: wrong, and seeded to show that a test finds it.
+    #[cfg(feature = "mutants")]
+    DeletionsFirst,
+}
+
 /// One step in the making.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -52,6 +65,60 @@ impl Batch {
     /// The services it settles.
     pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
         self.settles.iter().map(|(name, _)| name)
+    }
+
+    /// How many chains of services it writes.
+    pub fn chains(&self) -> usize {
+        self.step.write.get(&TableName::Nat).map_or(0, |nat| nat.chains.len())
+    }
+
+    /// The leftover chains it deletes.
+    pub fn swept_chains(&self) -> impl Iterator<Item = ChainName> {
+        let known = self.swept.chains.iter().map(|id| id.name());
+        self.swept.odd_chains.iter().cloned().chain(known)
+    }
+
+    /// Takes the steps out, to be committed one after the other. What is left is to be remembered afterwards.
+    pub fn take_steps(&mut self, order: StepOrder) -> (Step, Option<Step>) {
+        let mut step = std::mem::take(&mut self.step);
+        match order {
+            StepOrder::AtOnce => (step, None),
+            StepOrder::FilterDeletionsApart => {
+                let deletions = std::mem::take(&mut step.delete);
+                let (filter, others) = deletions
+                    .into_iter()
+                    .partition(|(table, _, _)| *table == TableName::Filter && step.write.contains_key(&TableName::Nat));
+                step.delete = others;
+                let second = Step {
+                    delete: filter,
+                    ..Step::default()
+                };
+                (step, (!second.delete.is_empty()).then_some(second))
+            }
+            #[cfg(feature = "mutants")]
+            StepOrder::DeletionsFirst => {
+                let second = Step {
+                    write: std::mem::take(&mut step.write),
+                    ..Step::default()
+                };
+                (step, Some(second))
+            }
+        }
+    }
+
+    /// Keeps chains that should go.
+    #[cfg(feature = "mutants")]
+    pub fn keep_gone_chains(&mut self) {
+        self.step.retire.clear();
+        for write in self.step.write.values_mut() {
+            write.remove.clear();
+        }
+    }
+
+    /// Keeps rules that should go.
+    #[cfg(feature = "mutants")]
+    pub fn keep_gone_rules(&mut self) {
+        self.step.delete.clear();
     }
 
     /// Adds the difference of one service.

@@ -164,6 +164,28 @@ impl Have {
         self.leftovers.strays.retain(|stray| !batch.swept.strays.contains(stray));
     }
 
+    /// Stops counting as leftovers what this batch failed to sweep, until everything is read again.
+    pub fn excuse(&mut self, batch: &Batch) {
+        for id in &batch.swept.chains {
+            self.leftovers.chains.remove(id);
+        }
+        for name in &batch.swept.odd_chains {
+            self.leftovers.odd_chains.remove(name);
+        }
+    }
+
+    /// Takes every chain to hold other rules than it does.
+    #[cfg(feature = "mutants")]
+    pub fn distrust_chains(&mut self) {
+        for have in self.services.values_mut() {
+            if let ServiceHave::Known(holding) = have {
+                for (_, digest) in &mut holding.chains {
+                    *digest = Digest::of(&[]);
+                }
+            }
+        }
+    }
+
     /// Remembers that a service has exactly this.
     pub fn settle(&mut self, name: ServiceName, holding: Holding) {
         for (id, _) in &holding.chains {

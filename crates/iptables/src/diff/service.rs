@@ -92,6 +92,15 @@ impl Difference {
             && self.abandon.is_empty()
     }
 
+    /// Writes dispatch rules that are there already.
+    #[cfg(feature = "mutants")]
+    pub fn rewrite_dispatch(&mut self) {
+        if self.insert.is_empty() && self.delete.is_empty() {
+            self.insert = self.after.dispatch.iter().map(|rule| (rule.place, rule.rule())).collect();
+            self.delete = self.after.dispatch.to_vec();
+        }
+    }
+
     /// The service and what it has, to be remembered when [`Difference::is_empty`].
     pub fn into_settled(self) -> (ServiceName, Holding) {
         (self.name, self.after)
