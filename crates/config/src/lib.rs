@@ -1,1 +1,20 @@
 //! `KubeProxyConfiguration`: decoding, defaults, validation, and what of it decides what traffic should do.
+//!
+//! * What it is: the configuration file's types ([`types`]) with upstream's defaults, read by [`decode()`],
+//!   checked by [`validate()`], turned into [`model::Settings`] by [`settings()`].
+//! * In and out: text in; a [`KubeProxyConfiguration`], or errors that name field and reason, out.
+//! * What it deliberately does not know: files, flags, the API server.
+//! * Source of the facts: reference facts on upstream 1.36's v1alpha1 configuration, named by section in comments.
+
+mod cidr;
+mod decode;
+mod duration;
+mod settings;
+pub mod types;
+mod validate;
+
+pub use decode::{DecodeError, Decoded, decode};
+pub use duration::GoDuration;
+pub use settings::{node_ips, settings};
+pub use types::KubeProxyConfiguration;
+pub use validate::{FieldError, validate};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Facts about this node. They come from the Node object, from the host's interfaces and from sysctls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// The Node's name, as EndpointSlices spell it. Empty when unknown: then no endpoint is local.
+    /// The Node's name, as `EndpointSlices` spell it. Empty when unknown: then no endpoint is local.
     pub name: Arc<str>,
     /// The label `topology.kubernetes.io/zone`, when the Node has it.
     pub zone: Option<Arc<str>>,

@@ -31,7 +31,7 @@ impl Default for Mark {
 /// How traffic of this node's pods is told from other traffic, for one family (control.md 10.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
-    /// By source address: `detectLocalMode` ClusterCIDR or NodeCIDR. Host bits are cleared.
+    /// By source address: `detectLocalMode` `ClusterCIDR` or `NodeCIDR`. Host bits are cleared.
     Cidr(IpNet),
     /// By the interface it came in through.
     Bridge(Arc<str>),

@@ -1,0 +1,347 @@
+//! The fields of `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1) with upstream 1.36's defaults.
+//!
+//! Zero values are turned into defaults by [`crate::decode()`], since upstream cannot tell an explicit zero from an
+//! absent field where the Go field is no pointer.
+
+use crate::GoDuration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The API version that is read and written.
+pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+/// The kind that is read and written.
+pub const KIND: &str = "KubeProxyConfiguration";
+
+/// The configuration file. Field docs give the default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeProxyConfiguration {
+    /// Always [`API_VERSION`].
+    pub api_version: String,
+    /// Always [`KIND`].
+    pub kind: String,
+    /// Feature gates by name.
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_is_default"
+    )]
+    pub feature_gates: BTreeMap<String, bool>,
+    /// How to reach the API server.
+    #[serde(deserialize_with = "null_is_default")]
+    pub client_connection: ClientConnection,
+    /// Logging.
+    #[serde(deserialize_with = "null_is_default")]
+    pub logging: Logging,
+    /// The Node's name when it is not the host's: empty.
+    #[serde(deserialize_with = "null_is_default")]
+    pub hostname_override: String,
+    /// Overrides the node's primary IP: `0.0.0.0`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub bind_address: String,
+    /// Where health is served: `0.0.0.0:10256`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub healthz_bind_address: String,
+    /// Where metrics are served: `127.0.0.1:10249`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub metrics_bind_address: String,
+    /// Whether a port that cannot be opened ends the process.
+    #[serde(deserialize_with = "null_is_default")]
+    pub bind_address_hard_fail: bool,
+    /// Profiling pages on the metrics address.
+    #[serde(deserialize_with = "null_is_default")]
+    pub enable_profiling: bool,
+    /// Unhide metrics that this version hides.
+    #[serde(deserialize_with = "null_is_default")]
+    pub show_hidden_metrics_for_version: String,
+    /// `iptables`, `nftables`, `ipvs`; empty is `iptables`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub mode: String,
+    /// Of iptables mode.
+    #[serde(deserialize_with = "null_is_default")]
+    pub iptables: IptablesConfiguration,
+    /// Of ipvs mode.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ipvs: IpvsConfiguration,
+    /// Of nftables mode.
+    #[serde(deserialize_with = "null_is_default")]
+    pub nftables: NftablesConfiguration,
+    /// Of Windows; accepted, without effect.
+    #[serde(deserialize_with = "null_is_default")]
+    pub winkernel: WinkernelConfiguration,
+    /// `ClusterCIDR`, `NodeCIDR`, `BridgeInterface`, `InterfaceNamePrefix`; empty is `ClusterCIDR`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub detect_local_mode: String,
+    /// What the detect-local mode needs.
+    #[serde(deserialize_with = "null_is_default")]
+    pub detect_local: DetectLocal,
+    /// Pod CIDRs of the cluster, comma separated.
+    #[serde(rename = "clusterCIDR", deserialize_with = "null_is_default")]
+    pub cluster_cidr: String,
+    /// CIDRs of the host's addresses that serve node ports, or the one word `primary`.
+    pub node_port_addresses: Option<Vec<String>>,
+    /// Written to /proc/self/oom_score_adj: -999.
+    pub oom_score_adj: Option<i32>,
+    /// Conntrack sysctls.
+    #[serde(deserialize_with = "null_is_default")]
+    pub conntrack: ConntrackConfiguration,
+    /// How often everything is listed again: 15m.
+    #[serde(deserialize_with = "null_is_default")]
+    pub config_sync_period: GoDuration,
+    /// Without effect.
+    #[serde(deserialize_with = "null_is_default")]
+    pub port_range: String,
+    /// Without effect.
+    #[serde(skip_serializing_if = "is_false", deserialize_with = "null_is_default")]
+    pub windows_run_as_service: bool,
+}
+
+/// `clientConnection`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientConnection {
+    /// Path; empty means in-cluster.
+    #[serde(deserialize_with = "null_is_default")]
+    pub kubeconfig: String,
+    /// `Accept` header.
+    #[serde(deserialize_with = "null_is_default")]
+    pub accept_content_types: String,
+    /// `application/vnd.kubernetes.protobuf`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub content_type: String,
+    /// Requests per second: 5.
+    #[serde(deserialize_with = "null_is_default")]
+    pub qps: f32,
+    /// Requests at once: 10.
+    #[serde(deserialize_with = "null_is_default")]
+    pub burst: i32,
+}
+
+/// `logging`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Logging {
+    /// `text` or `json`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub format: String,
+    /// A duration's text, or nanoseconds as a number: 5s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub flush_frequency: FlushFrequency,
+    /// 0.
+    #[serde(deserialize_with = "null_is_default")]
+    pub verbosity: u32,
+    /// Verbosity per source file.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    pub vmodule: Vec<VModule>,
+    /// Options per format.
+    #[serde(deserialize_with = "null_is_default")]
+    pub options: LoggingOptions,
+}
+
+/// `logging.flushFrequency`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FlushFrequency {
+    /// In nanoseconds.
+    Nanoseconds(i64),
+    /// As a duration's text.
+    Duration(GoDuration),
+}
+
+impl Default for FlushFrequency {
+    fn default() -> Self {
+        FlushFrequency::Nanoseconds(0)
+    }
+}
+
+/// One entry of `logging.vmodule`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VModule {
+    /// Pattern of the source file's name.
+    pub file_pattern: String,
+    /// Verbosity for it.
+    pub verbosity: u32,
+}
+
+/// `logging.options`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoggingOptions {
+    /// Of the text format.
+    #[serde(deserialize_with = "null_is_default")]
+    pub text: StreamOptions,
+    /// Of the JSON format.
+    #[serde(deserialize_with = "null_is_default")]
+    pub json: StreamOptions,
+}
+
+/// Options of one log format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StreamOptions {
+    /// Info messages to stdout, the rest to stderr.
+    #[serde(skip_serializing_if = "is_false", deserialize_with = "null_is_default")]
+    pub split_stream: bool,
+    /// A quantity.
+    #[serde(deserialize_with = "quantity")]
+    pub info_buffer_size: String,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        StreamOptions {
+            split_stream: false,
+            info_buffer_size: "0".to_owned(),
+        }
+    }
+}
+
+/// `iptables`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IptablesConfiguration {
+    /// 14.
+    pub masquerade_bit: Option<i32>,
+    /// Source NAT for all cluster-IP traffic.
+    #[serde(deserialize_with = "null_is_default")]
+    pub masquerade_all: bool,
+    /// Node ports on 127/8 (IPv4): true.
+    pub localhost_node_ports: Option<bool>,
+    /// 30s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub sync_period: GoDuration,
+    /// 1s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub min_sync_period: GoDuration,
+}
+
+/// `nftables`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NftablesConfiguration {
+    /// 14.
+    pub masquerade_bit: Option<i32>,
+    /// Source NAT for all cluster-IP traffic.
+    #[serde(deserialize_with = "null_is_default")]
+    pub masquerade_all: bool,
+    /// 30s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub sync_period: GoDuration,
+    /// 1s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub min_sync_period: GoDuration,
+}
+
+/// `ipvs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IpvsConfiguration {
+    /// 30s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub sync_period: GoDuration,
+    /// 0s.
+    #[serde(deserialize_with = "null_is_default")]
+    pub min_sync_period: GoDuration,
+    /// Empty is `rr`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub scheduler: String,
+    /// Left alone at clean-up.
+    #[serde(rename = "excludeCIDRs")]
+    pub exclude_cidrs: Option<Vec<String>>,
+    /// `arp_ignore` and `arp_announce`.
+    #[serde(rename = "strictARP", deserialize_with = "null_is_default")]
+    pub strict_arp: bool,
+    /// 0s leaves it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub tcp_timeout: GoDuration,
+    /// 0s leaves it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub tcp_fin_timeout: GoDuration,
+    /// 0s leaves it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub udp_timeout: GoDuration,
+}
+
+/// `winkernel`, accepted and without effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WinkernelConfiguration {
+    /// Without effect.
+    pub network_name: String,
+    /// Without effect.
+    pub source_vip: String,
+    /// Without effect.
+    #[serde(rename = "enableDSR")]
+    pub enable_dsr: bool,
+    /// Without effect.
+    pub root_hns_endpoint_name: String,
+    /// Without effect.
+    pub forward_health_check_vip: bool,
+}
+
+/// `detectLocal`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DetectLocal {
+    /// For `BridgeInterface`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub bridge_interface: String,
+    /// For `InterfaceNamePrefix`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub interface_name_prefix: String,
+}
+
+/// `conntrack`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConntrackConfiguration {
+    /// 32768; 0 leaves the limit.
+    pub max_per_core: Option<i32>,
+    /// 131072.
+    pub min: Option<i32>,
+    /// 24h; 0 leaves it.
+    pub tcp_established_timeout: Option<GoDuration>,
+    /// 1h; 0 leaves it.
+    pub tcp_close_wait_timeout: Option<GoDuration>,
+    /// True writes 1 to the sysctl.
+    #[serde(deserialize_with = "null_is_default")]
+    pub tcp_be_liberal: bool,
+    /// 0s leaves it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub udp_timeout: GoDuration,
+    /// 0s leaves it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub udp_stream_timeout: GoDuration,
+}
+
+/// Go decodes `null` into a field's zero value.
+fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A quantity is written as text or as a number.
+fn quantity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Quantity {
+        Text(String),
+        Number(i64),
+    }
+    Ok(match Option::<Quantity>::deserialize(deserializer)? {
+        Some(Quantity::Text(text)) => text,
+        Some(Quantity::Number(number)) => number.to_string(),
+        None => "0".to_owned(),
+    })
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if hands out references"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
