@@ -10,6 +10,7 @@ pub mod ast;
 pub mod build;
 pub mod compare;
 mod family;
+pub mod diff;
 pub mod names;
 pub mod parse;
 pub mod plan;
