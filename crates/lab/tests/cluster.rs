@@ -219,6 +219,23 @@ fn refusals_are_told_apart() {
 }
 
 #[test]
+fn a_bulk_of_refusals_is_not_rate_limited() {
+    if !live::available(&["iptables"]) {
+        return;
+    }
+    let lab = seed_lab("limit");
+    iptables(&lab, "node-a", "-A INPUT -p tcp --dport 1001 -j REJECT");
+    let outcomes = lab
+        .probe_many("client", Probe::tcp(socket("192.168.50.238:1001")), 500)
+        .unwrap();
+    let refused = ProbeOutcome::Refused(Refusal::PortUnreachable);
+    assert_eq!(
+        outcomes.iter().filter(|outcome| **outcome == refused).count(),
+        500
+    );
+}
+
+#[test]
 fn a_bulk_of_probes_is_many_connections() {
     if !live::available(&["iptables"]) {
         return;
