@@ -13,6 +13,7 @@
 //! [`seed`] for a ready cluster.
 
 mod build;
+pub mod cli;
 pub mod cluster;
 mod driver;
 mod error;

@@ -31,7 +31,7 @@ fn names_left(prefix: &str) -> Vec<String> {
     let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines()
-        .filter(|line| line.starts_with(prefix))
+        .filter(|line| line.starts_with(&format!("{prefix}-")))
         .map(str::to_owned)
         .collect()
 }

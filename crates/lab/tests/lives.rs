@@ -33,7 +33,7 @@ fn names_left(prefix: &str) -> usize {
                 .file_name()
                 .to_str()
                 .unwrap()
-                .starts_with(prefix)
+                .starts_with(&format!("{prefix}-"))
         })
         .count()
 }
@@ -125,6 +125,79 @@ fn a_detached_lab_serves_from_a_process_until_it_is_swept() {
     assert_eq!(lab::sweep(&prefix).unwrap(), 12);
     assert_eq!(names_left(&prefix), 0);
     assert!(Lab::attach(&prefix).is_err());
+}
+
+#[test]
+#[ignore = "the child of the_command_line_builds_shows_probes_and_removes_a_lab"]
+fn child_is_the_command_line() {
+    let args: Vec<String> = env::args().skip_while(|arg| arg != "--").skip(1).collect();
+    let ourselves = [child_argv("child_is_the_command_line"), vec!["--".to_owned()]].concat();
+    std::process::exit(lab::cli::run(&args, &ourselves).into());
+}
+
+/// Exit status and output of `kube-proxy lab ARGS`.
+fn command_line(args: &[&str]) -> (i32, String) {
+    let child = child_argv("child_is_the_command_line");
+    let mut command = Command::new(&child[0]);
+    command
+        .args(&child[1..])
+        .arg("--")
+        .args(args)
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap(), text.into_owned())
+}
+
+#[test]
+fn the_command_line_builds_shows_probes_and_removes_a_lab() {
+    if !live::available(&[]) {
+        return;
+    }
+    let prefix = live::prefix("cli");
+    let expect = |status: i32, words: &str, args: &[&str]| {
+        let args = [args, &["--prefix", &prefix]].concat();
+        let (was, text) = command_line(&args);
+        assert!(
+            was == status && text.contains(words),
+            "{args:?} exits with {was}\n{text}"
+        );
+    };
+    expect(2, "topology.json", &["show"]);
+    expect(0, "kube-dns-a2", &["up"]);
+    expect(0, "kube-dns-a2", &["show"]);
+    expect(
+        0,
+        "answered by spring-test-b, which saw 10.244.1.7:",
+        &["probe", "sender-a", "tcp", SPRING_TEST_B],
+    );
+    expect(
+        0,
+        "untouched: sink saw 192.168.50.10:",
+        &["probe", "client", "udp", "10.1.0.10:53", "3"],
+    );
+    expect(1, "refused: Reset", &["probe", "sender-a", "tcp", "10.244.2.3:1"]);
+    expect(2, "no place called", &["probe", "nobody", "tcp", "10.244.2.3:1"]);
+    expect(0, "12 namespaces removed", &["down"]);
+    expect(0, "0 namespaces removed", &["down"]);
+    assert_eq!(names_left(&prefix), 0);
+}
+
+#[test]
+fn a_lab_for_one_command_goes_with_it_and_passes_its_failure_on() {
+    if !live::available(&[]) {
+        return;
+    }
+    let prefix = live::prefix("once");
+    let in_node = format!("ip netns exec {prefix}-node-b ip -br addr; echo prefix=$LAB_PREFIX; exit 7");
+    let (status, text) = command_line(&["run", "--prefix", &prefix, "--", "sh", "-c", &in_node]);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("10.244.2.1/24") && text.contains(&format!("prefix={prefix}")),
+        "{text}"
+    );
+    assert_eq!(names_left(&prefix), 0);
+    assert_eq!(command_line(&["run", "--prefix", &prefix, "--", "true"]).0, 0);
 }
 
 #[test]
