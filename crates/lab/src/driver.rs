@@ -41,6 +41,7 @@ enum Stage {
 struct Flight {
     tag: usize,
     probe: Probe,
+    subject: icmp::Subject,
     socket: OwnedFd,
     launched: Instant,
     stage: Stage,
@@ -77,9 +78,15 @@ impl Driver {
                     Proto::Tcp => Stage::Connecting,
                     Proto::Udp => Stage::Asking(vec![]),
                 };
+                let subject = (
+                    probe.proto,
+                    local_port(&socket).unwrap_or(0),
+                    icmp::plain(probe.dst),
+                );
                 self.flights.push(Flight {
                     tag,
                     probe,
+                    subject,
                     socket,
                     launched,
                     stage,
@@ -103,22 +110,23 @@ impl Driver {
         };
         self.ear.listen();
         let now = Instant::now();
-        let mut index = 0;
+        let mut ready = ready.into_iter();
         self.flights.retain_mut(|flight| {
-            let flags = ready.get(index).copied().unwrap_or(PollFlags::empty());
-            index += 1;
-            let outcome = if flags.is_empty() {
-                None
-            } else {
+            let is_ready = ready.next().is_some_and(|flags| !flags.is_empty());
+            let outcome = if is_ready {
                 advance(flight, &mut self.ear)
+            } else {
+                None
             };
+            let outcome = outcome.or_else(|| overheard(flight, &mut self.ear));
             let late = now.duration_since(flight.launched) >= flight.probe.timeout;
-            let outcome = outcome.or_else(|| late.then_some(ProbeOutcome::Timeout));
-            let Some(outcome) = outcome else { return true };
-            let took = flight.launched.elapsed();
+            let Some(outcome) = outcome.or_else(|| late.then_some(ProbeOutcome::Timeout)) else {
+                return true;
+            };
+            let (launched, took) = (flight.launched, flight.launched.elapsed());
             self.landed.push(Landed {
                 tag: flight.tag,
-                launched: flight.launched,
+                launched,
                 took,
                 outcome,
             });
@@ -147,6 +155,11 @@ impl Driver {
                 PollFd::from_borrowed_fd(flight.socket.as_fd(), wanted)
             })
             .collect();
+        fds.extend(
+            self.ear
+                .sockets()
+                .map(|socket| PollFd::new(socket, PollFlags::IN)),
+        );
         let timeout = Timespec::try_from(first).ok();
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds.iter().map(PollFd::revents).collect(),
@@ -192,10 +205,6 @@ fn bind(socket: &OwnedFd, probe: &Probe) -> Result<(), Errno> {
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     sockopt::set_socket_reuseaddr(socket, true)?;
-    match probe.dst {
-        SocketAddr::V4(_) => sockopt::set_ip_freebind(socket, true)?,
-        SocketAddr::V6(_) => sockopt::set_ipv6_freebind(socket, true)?,
-    }
     rustix::net::bind(
         socket,
         &SocketAddr::new(probe.src.unwrap_or(any), probe.src_port.unwrap_or(0)),
@@ -208,11 +217,19 @@ fn advance(flight: &mut Flight, ear: &mut Ear) -> Option<ProbeOutcome> {
         Ok(outcome) => outcome,
         Err(Errno::AGAIN | Errno::INTR) => None,
         Err(errno) => {
-            let local_port = local_port(&flight.socket).unwrap_or(0);
-            let said = ear.heard_about((flight.probe.proto, local_port, icmp::plain(flight.probe.dst)));
+            let said = ear.heard_about(flight.subject);
             Some(classify(&flight.probe, said, errno))
         }
     }
+}
+
+/// A refusal that the socket does not know of.
+///
+/// The kernel drops an ICMP error that arrives while `connect` still holds the socket (`LockDroppedIcmps`), and veths
+/// deliver it within that call: the caller would learn of it from the second SYN, a second later.
+fn overheard(flight: &Flight, ear: &mut Ear) -> Option<ProbeOutcome> {
+    let said = ear.heard_about(flight.subject)?;
+    Some(classify(&flight.probe, Some(said), Errno::HOSTUNREACH))
 }
 
 fn step(flight: &mut Flight) -> Result<Option<ProbeOutcome>, Errno> {

@@ -41,6 +41,9 @@ pub enum LabError {
     /// The servers of the pods did not come up.
     #[error("the lab's servers did not start: {0}")]
     Servers(String),
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
     /// User namespaces are not to be had here.
     #[error("no rootless lab on this machine: {0}")]
     Rootless(String),

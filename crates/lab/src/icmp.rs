@@ -47,13 +47,17 @@ impl Ear {
         }
     }
 
-    /// What was said about a connection, once.
+    /// Its sockets, to wait for.
+    pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.v4.iter().chain(&self.v6)
+    }
+
+    /// What has been said about a connection, once.
     pub fn heard_about(&mut self, subject: Subject) -> Option<Unreachable> {
-        self.listen();
         self.heard.remove(&subject)
     }
 
-    /// Empties the sockets, so that they never overflow in a long run.
+    /// Takes in what has been said.
     pub fn listen(&mut self) {
         let mut buffer = [0_u8; 2048];
         for (socket, parse) in [

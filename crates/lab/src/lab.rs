@@ -1,18 +1,16 @@
 //! The lab itself: up, down, and the verbs in between.
 
 use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::LabError;
+use crate::build;
 use crate::driver::Driver;
 use crate::netns::{self, Namespace};
-use crate::plan::{self, Need, Setup, Sysctl};
 use crate::probe::{Probe, ProbeOutcome};
 use crate::prober::Prober;
 use crate::process::{self, Finished, HttpAnswer, LabProcess};
@@ -25,17 +23,6 @@ const AT_ONCE: usize = 64;
 
 /// How long a server process may take to bind its sockets.
 const SERVERS_READY: Duration = Duration::from_secs(10);
-
-/// Removes an owned lab when its owner has gone, however it went: the kernel closes the pipe. `$1` is the prefix,
-/// `$2` the lab's folder.
-const REAPER: &str = r#"while read -r _; do :; done
-for f in /run/netns/"$1"-*; do
-  [ -e "$f" ] || continue
-  n=${f##*/}
-  for p in $(ip netns pids "$n"); do kill -9 "$p"; done
-  ip netns del "$n"
-done
-rm -rf "$2""#;
 
 /// How a lab is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,52 +149,9 @@ impl Lab {
         fs::create_dir_all(folder.join("logs"))
             .and_then(|()| fs::write(folder.join("topology.json"), json))
             .map_err(|source| LabError::system(format!("write to {}", folder.display()), source))?;
-        self.reaper = Some(start_reaper(&self.topology.prefix, &folder)?);
-        let setups = plan::plan(&self.topology);
-        let names: Vec<String> = setups
-            .iter()
-            .map(|setup| self.topology.namespace_name(&setup.place))
-            .collect();
-        netns::create(&names)?;
-        let notes = self.in_each(&setups, |namespace, setup| {
-            namespace.run(|| write_sysctls(&setup.sysctls))?
-        })?;
-        self.notes = notes.into_iter().flatten().collect();
-        self.notes.sort();
-        self.notes.dedup();
-        self.in_each(&setups, |namespace, setup| namespace.batch(&setup.links))?;
-        self.in_each(&setups, |namespace, setup| namespace.batch(&setup.addresses))?;
+        self.reaper = Some(build::start_reaper(&self.topology.prefix, &folder)?);
+        self.notes = build::namespaces(&self.topology)?;
         self.start_servers(servers)
-    }
-
-    /// The same work in every namespace, all at once.
-    fn in_each<T: Send>(
-        &self,
-        setups: &[Setup],
-        work: impl Fn(&Namespace, &Setup) -> Result<T, LabError> + Sync,
-    ) -> Result<Vec<T>, LabError> {
-        thread::scope(|scope| {
-            let threads: Vec<_> = setups
-                .iter()
-                .map(|setup| {
-                    let namespace = Namespace::named(self.topology.namespace_name(&setup.place));
-                    let work = &work;
-                    scope.spawn(move || work(&namespace, setup))
-                })
-                .collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            // Join all before the first error is told.
-            threads
-                .into_iter()
-                .map(join)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .collect()
-        })
     }
 
     fn start_servers(&mut self, servers: &Servers) -> Result<(), LabError> {
@@ -506,33 +450,4 @@ fn probe_all(probes: &[Probe]) -> Vec<ProbeOutcome> {
         }
     }
     outcomes.into_iter().flatten().collect()
-}
-
-/// Writes settings in the calling thread's namespace and tells which of the optional ones are missing.
-fn write_sysctls(sysctls: &[Sysctl]) -> Result<Vec<String>, LabError> {
-    let mut notes = vec![];
-    for Sysctl { path, value, need } in sysctls {
-        match (fs::write(Path::new("/proc/sys").join(path), value), need) {
-            (Ok(()), _) => {}
-            (Err(error), Need::Noted) => notes.push(format!("{path}={value} could not be set: {error}")),
-            (Err(source), Need::Must) => return Err(LabError::system(format!("set {path}={value}"), source)),
-        }
-    }
-    Ok(notes)
-}
-
-/// In a process group of its own: what a terminal sends its owner must not end it before its owner.
-fn start_reaper(prefix: &str, folder: &Path) -> Result<Child, LabError> {
-    let attempt = |source: io::Error| LabError::system("start the lab's reaper", source);
-    let child = Command::new("sh")
-        .args(["-c", REAPER, netns::REAPER_NAME, prefix])
-        .arg(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(attempt)?;
-    fs::write(folder.join(netns::REAPER_PID), child.id().to_string()).map_err(attempt)?;
-    Ok(child)
 }

@@ -12,6 +12,8 @@
 //! *Where to start.* [`topology`] for the words, [`plan`] for what is configured and why, [`Lab`] for the verbs,
 //! [`seed`] for a ready cluster.
 
+mod build;
+pub mod cli;
 pub mod cluster;
 mod driver;
 mod error;

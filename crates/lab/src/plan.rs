@@ -52,6 +52,16 @@ pub struct Setup {
     pub addresses: Vec<String>,
 }
 
+impl Setup {
+    /// The links that are brought up and will have a carrier: not the loopback, and no bridge without ports.
+    pub fn links_up(&self) -> impl Iterator<Item = &str> {
+        let has_ports = self.links.iter().any(|line| line.ends_with(" master cni0"));
+        let lines = self.links.iter().chain(&self.addresses);
+        let up = lines.filter_map(|line| line.strip_prefix("link set ")?.strip_suffix(" up"));
+        up.filter(move |link| *link != "lo" && (has_ports || *link != "cni0"))
+    }
+}
+
 /// The setup of every place of a valid topology.
 pub fn plan(topology: &Topology) -> Vec<Setup> {
     let mut setups = vec![wire(topology)];
@@ -90,8 +100,8 @@ fn noted(path: &'static str, value: &'static str) -> Sysctl {
     }
 }
 
-/// For every namespace: addresses usable at once (no duplicate address detection), and no ICMP message or router
-/// may change routes behind the test's back.
+/// For every namespace: addresses usable at once (no duplicate address detection), no ICMP message or router may
+/// change routes behind a test's back, and every refusal is said, not one per second and client.
 fn common_sysctls() -> Vec<Sysctl> {
     vec![
         must("net/ipv4/conf/all/rp_filter", "2"),
@@ -103,6 +113,10 @@ fn common_sysctls() -> Vec<Sysctl> {
         noted("net/ipv6/conf/default/accept_dad", "0"),
         noted("net/ipv6/conf/default/accept_ra", "0"),
         noted("net/ipv6/conf/default/accept_redirects", "0"),
+        must("net/ipv4/icmp_ratelimit", "0"),
+        noted("net/ipv4/icmp_msgs_per_sec", "1000000"),
+        noted("net/ipv4/icmp_msgs_burst", "1000000"),
+        noted("net/ipv6/icmp/ratelimit", "0"),
     ]
 }
 
@@ -273,6 +287,11 @@ fn sink_setup(topology: &Topology, sink: &Sink) -> Setup {
     addresses.extend(own.iter().map(|net| add_address(*net, "eth0")));
     addresses.extend(member_routes(topology, &sink.name, &own));
     addresses.extend(pod_routes(topology, &sink.name, &own));
+    // The kernel must not answer for the destinations that the sink answers for, but IPv6 says "no route".
+    let families =
+        ["0.0.0.0/0", "::/0"].map(|any| any.parse::<IpNet>().expect("invariant: a literal network"));
+    let used = families.iter().filter(|any| has_family(&own, any.addr()));
+    addresses.extend(used.map(|any| format!("route add blackhole {any}")));
     Setup {
         place: sink.name.clone(),
         sysctls: common_sysctls(),

@@ -12,7 +12,7 @@ use crate::topology::Proto;
 pub struct Probe {
     /// TCP or UDP.
     pub proto: Proto,
-    /// The source address to bind; the kernel chooses if absent. It need not be local: the socket is free-bound.
+    /// The source address to bind; the kernel chooses if absent. It must be one of the place's own.
     pub src: Option<IpAddr>,
     /// The source port to bind; an ephemeral one if absent.
     pub src_port: Option<u16>,

@@ -115,8 +115,7 @@ fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<Join
         .map_err(|source| LabError::system(format!("start the thread {name}"), source))
 }
 
-/// The hidden subcommand `kube-proxy lab serve --spec FILE --ready FILE [--until-eof]`: serves until it is killed, or
-/// until standard input ends.
+/// The hidden subcommand `kube-proxy lab serve --spec FILE --ready FILE`: serves until it is killed.
 ///
 /// # Errors
 /// Wrong arguments, an unreadable file, or what [`Serving::start`] says.
@@ -127,18 +126,13 @@ pub fn run(args: &[String]) -> Result<(), LabError> {
     };
     let (Some(spec), Some(ready)) = (value("--spec"), value("--ready")) else {
         return Err(LabError::Servers(
-            "usage: serve --spec FILE --ready FILE [--until-eof]".to_owned(),
+            "usage: serve --spec FILE --ready FILE".to_owned(),
         ));
     };
     let text = fs::read(&spec).map_err(|e| LabError::system(format!("read {}", spec.display()), e))?;
     let spec: Spec = serde_json::from_slice(&text).map_err(|e| LabError::Servers(e.to_string()))?;
-    let serving = Serving::start(&spec)?;
+    let _serving = Serving::start(&spec)?;
     fs::write(&ready, "ready\n").map_err(|e| LabError::system(format!("write {}", ready.display()), e))?;
-    if args.iter().any(|arg| arg == "--until-eof") {
-        let _end = io::copy(&mut io::stdin(), &mut io::sink());
-        drop(serving);
-        return Ok(());
-    }
     loop {
         thread::park();
     }

@@ -31,7 +31,7 @@ fn names_left(prefix: &str) -> Vec<String> {
     let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines()
-        .filter(|line| line.starts_with(prefix))
+        .filter(|line| line.starts_with(&format!("{prefix}-")))
         .map(str::to_owned)
         .collect()
 }
@@ -216,6 +216,23 @@ fn refusals_are_told_apart() {
     for local in [tcp(1006), udp(1006)] {
         assert_eq!(lab.probe("node-a", local).unwrap(), port_unreachable, "{local:?}");
     }
+}
+
+#[test]
+fn a_bulk_of_refusals_is_not_rate_limited() {
+    if !live::available(&["iptables"]) {
+        return;
+    }
+    let lab = seed_lab("limit");
+    iptables(&lab, "node-a", "-A INPUT -p tcp --dport 1001 -j REJECT");
+    let outcomes = lab
+        .probe_many("client", Probe::tcp(socket("192.168.50.238:1001")), 500)
+        .unwrap();
+    let refused = ProbeOutcome::Refused(Refusal::PortUnreachable);
+    assert_eq!(
+        outcomes.iter().filter(|outcome| **outcome == refused).count(),
+        500
+    );
 }
 
 #[test]
