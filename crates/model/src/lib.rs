@@ -7,14 +7,19 @@
 //! * What it deliberately does not know: iptables, the kernel, the API server, time, files.
 //! * Where to start reading: [`desired`], then [`resolve`].
 
+pub mod address;
+pub mod crossing;
 pub mod desired;
 pub mod family;
 pub mod name;
 pub mod node;
 pub mod note;
+pub mod object;
 pub mod outcome;
 pub mod packet;
+pub mod resolve;
 pub mod settings;
+pub mod snapshot;
 
 pub use desired::{
     Admission, Affinity, DesiredNode, DesiredPort, DesiredService, Frontend, FrontendKind, Reason, Route,

@@ -1,3 +1,51 @@
 //! Scenarios for tests: folders of cluster objects, a node and expectations, read into [`model`] values.
 //!
-//! Only tests depend on this crate. Its data lives in `scenarios/` at the root of the repository.
+//! * What it is: [`golden_cases`] reads `scenarios/golden/` (clusters, and what upstream wrote for them);
+//!   [`truth_tables`] reads `scenarios/truth/` (packets, and what should become of them).
+//! * What it deliberately does not know: backends. Only tests and tools for developers depend on this crate.
+//! * Where to start reading: `scenarios/README.md`, then [`golden`].
+//!
+//! Broken data is a bug in the repository: the functions without `read_` in their names panic with the file and the
+//! reason.
+
+pub mod error;
+pub mod golden;
+mod host;
+pub mod truth;
+
+pub use error::ScenarioError;
+pub use golden::{GoldenCase, read_golden_case};
+pub use truth::{Flow, TruthTable, Variant, read_truth_table};
+
+use std::path::{Path, PathBuf};
+
+/// The folder of all scenarios.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+/// All golden cases, by name.
+pub fn golden_cases() -> Vec<GoldenCase> {
+    load(&root().join("golden"), |path| path.is_dir(), read_golden_case)
+}
+
+/// All truth tables, by file name.
+pub fn truth_tables() -> Vec<TruthTable> {
+    let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == "yaml");
+    load(&root().join("truth"), is_table, read_truth_table)
+}
+
+fn load<T>(
+    folder: &Path,
+    is_wanted: impl Fn(&Path) -> bool,
+    read: impl Fn(&Path) -> Result<T, ScenarioError>,
+) -> Vec<T> {
+    let paths = error::list(folder).map(|paths| paths.into_iter().filter(|path| is_wanted(path)));
+    let loaded: Result<Vec<T>, ScenarioError> =
+        paths.and_then(|paths| paths.map(|path| read(&path)).collect());
+    match loaded {
+        Ok(loaded) if loaded.is_empty() => panic!("{}: no scenario there", folder.display()),
+        Ok(loaded) => loaded,
+        Err(err) => panic!("{err}"),
+    }
+}

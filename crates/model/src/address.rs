@@ -1,0 +1,170 @@
+//! Addresses and networks as Kubernetes reads them.
+//!
+//! Old objects hold spellings that today's API refuses: leading zeros in IPv4 octets (decimal, never octal), long
+//! zeros in IPv6 groups, a dotted tail. All are read, and printed in the canonical form ever after (iptables.md 4.2).
+//! An IPv4-mapped IPv6 address *is* the IPv4 address.
+
+use crate::Family;
+use ipnet::{IpNet, Ipv4Net};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Reads an address. `None` when the text is none; blanks around it are not allowed.
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        parse_v6(text).map(|ip| IpAddr::V6(ip).to_canonical())
+    } else {
+        parse_v4(text).map(IpAddr::V4)
+    }
+}
+
+/// Reads a network in CIDR notation and clears its host bits.
+pub fn parse_net(text: &str) -> Option<IpNet> {
+    let (addr, prefix) = text.split_once('/')?;
+    let prefix = decimal(prefix, 128)?;
+    let prefix = u8::try_from(prefix).ok()?;
+    match parse_ip(addr)? {
+        // A mapped network: its prefix counts the 96 bits in front.
+        IpAddr::V4(ip) if addr.contains(':') => {
+            let net = Ipv4Net::new(ip, prefix.checked_sub(96)?).ok()?;
+            Some(IpNet::V4(net.trunc()))
+        }
+        ip => Some(IpNet::new(ip, prefix).ok()?.trunc()),
+    }
+}
+
+/// The family of a network.
+pub fn family_of_net(net: &IpNet) -> Family {
+    Family::of(net.addr())
+}
+
+fn parse_v4(text: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        *octet = u8::try_from(decimal(parts.next()?, 255)?).ok()?;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+}
+
+fn parse_v6(text: &str) -> Option<Ipv6Addr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let groups: Option<Vec<String>> = text.split(':').map(tidy_group).collect();
+    groups?.join(":").parse().ok()
+}
+
+/// One part of an IPv6 address between colons, without needless zeros.
+fn tidy_group(group: &str) -> Option<String> {
+    if group.contains('.') {
+        parse_v4(group).map(|ip| ip.to_string())
+    } else if group.len() > 4 {
+        let digits = group.trim_start_matches('0');
+        Some(if digits.is_empty() { "0" } else { digits }.to_owned())
+    } else {
+        Some(group.to_owned())
+    }
+}
+
+/// A decimal number without sign, any number of leading zeros, up to `max`.
+fn decimal(text: &str, max: u32) -> Option<u32> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let digits = text.trim_start_matches('0');
+    if digits.is_empty() {
+        return Some(0);
+    }
+    digits.parse().ok().filter(|n| *n <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> Option<String> {
+        parse_ip(text).map(|ip| ip.to_string())
+    }
+
+    fn net(text: &str) -> Option<String> {
+        parse_net(text).map(|net| net.to_string())
+    }
+
+    /// Upstream's `TestBadIPs` (iptables.md 4.2) and case 47.
+    #[test]
+    fn leading_zeros_are_decimal() {
+        assert_eq!(ip("172.30.0.041").as_deref(), Some("172.30.0.41"));
+        assert_eq!(ip("203.0.113.000").as_deref(), Some("203.0.113.0"));
+        assert_eq!(ip("10.244.002.191").as_deref(), Some("10.244.2.191"));
+        assert_eq!(net("203.0.113.000/025").as_deref(), Some("203.0.113.0/25"));
+    }
+
+    #[test]
+    fn other_spellings_of_ipv6_are_the_same_address() {
+        assert_eq!(
+            ip("2001:db8:70::10.0.0.34").as_deref(),
+            Some("2001:db8:70::a00:22")
+        );
+        assert_eq!(
+            ip("2001:db8:70::10.0.0.034").as_deref(),
+            Some("2001:db8:70::a00:22")
+        );
+        assert_eq!(ip("2001:DB8:96:0:0:0:0:190").as_deref(), Some("2001:db8:96::190"));
+        assert_eq!(
+            ip("2001:db8:0000000:0:0:0:0:00001").as_deref(),
+            Some("2001:db8::1")
+        );
+    }
+
+    #[test]
+    fn a_mapped_address_is_the_ipv4_address() {
+        assert_eq!(ip("::ffff:10.0.0.1").as_deref(), Some("10.0.0.1"));
+        assert_eq!(ip("::ffff:0a00:0001").as_deref(), Some("10.0.0.1"));
+        assert_eq!(net("::ffff:10.0.0.0/120").as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(net("::ffff:10.0.0.0/64"), None);
+    }
+
+    #[test]
+    fn host_bits_are_cleared() {
+        assert_eq!(net("10.1.2.3/8").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(net("fd00::1/64").as_deref(), Some("fd00::/64"));
+    }
+
+    #[test]
+    fn junk_is_no_address() {
+        for junk in [
+            "",
+            " ",
+            "1.2.3",
+            "1.2.3.4.5",
+            "1.2.3.256",
+            "1.2.3.-4",
+            "1.2.3.+4",
+            "0x7f.0.0.1",
+            " 1.2.3.4",
+            "1.2.3.4 ",
+            "1.2.3.4\n",
+            "fe80::1%eth0",
+            "::12345",
+            "1:2:3",
+            ":::",
+            "1..2.3",
+            "host",
+            "١.2.3.4",
+        ] {
+            assert_eq!(parse_ip(junk), None, "{junk:?}");
+        }
+        for junk in [
+            "",
+            "/",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "fd00::/129",
+            "10.0.0.0/-1",
+            "10.0.0.0/8/8",
+        ] {
+            assert_eq!(parse_net(junk), None, "{junk:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! EndpointSlices, in compact form, and their conversion.
+
+use super::reading::{Reading, is_label, is_subdomain};
+use super::{Converted, Field, Object, raw};
+use crate::address::parse_ip;
+use crate::{Family, Protocol, ServiceName};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The label that names the Service a slice belongs to.
+pub const OWNER_LABEL: &str = "kubernetes.io/service-name";
+/// The label, of any value, that keeps a slice from proxies (control.md 4.1).
+pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+
+/// An EndpointSlice's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SliceName {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// `namespace/name`.
+impl fmt::Display for SliceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An EndpointSlice, as far as the proxy looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Namespace and name.
+    pub name: SliceName,
+    /// The Service it belongs to, by label, whether skipped or not.
+    pub service: Option<ServiceName>,
+    /// Why the proxy does not read it; `None` when it does.
+    pub skipped: Option<SliceSkip>,
+    /// The family of its addresses; `None` for FQDN and for junk.
+    pub family: Option<Family>,
+    /// Its ports, in the object's order.
+    pub ports: Box<[SlicePort]>,
+    /// Its endpoints, in the object's order. Invariant: all addresses are of `family`.
+    pub endpoints: Box<[SliceEndpoint]>,
+}
+
+/// Why a slice is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SliceSkip {
+    /// It carries the label `service.kubernetes.io/headless`: the watch leaves it out.
+    Headless,
+    /// It has no label `kubernetes.io/service-name`, or an empty one.
+    NoOwner,
+    /// Its address type is FQDN, or no known one.
+    AddressType,
+}
+
+/// One port of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlicePort {
+    /// Its name, which is the Service port's name.
+    pub name: Arc<str>,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The endpoints' port, never 0.
+    pub port: u16,
+}
+
+/// One endpoint of a slice. Kept small: a cluster has 100,000 of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SliceEndpoint {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its state.
+    pub conditions: Conditions,
+    /// The Node it is on, when said.
+    pub node: Option<Arc<str>>,
+    /// For whom it is meant, when said.
+    pub hints: Option<Arc<Hints>>,
+}
+
+/// An endpoint's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the API's three independent conditions, kept under their own names"
+)]
+pub struct Conditions {
+    /// Ready for traffic. Absent means true.
+    pub ready: bool,
+    /// Able to serve, whether terminating or not. Absent means true.
+    pub serving: bool,
+    /// Being deleted. Absent means false.
+    pub terminating: bool,
+}
+
+impl Conditions {
+    /// Whether it may get traffic when no endpoint is ready.
+    pub fn is_fallback(self) -> bool {
+        self.serving && self.terminating
+    }
+
+    /// Whether it may get traffic at all.
+    pub fn is_usable(self) -> bool {
+        self.ready || self.is_fallback()
+    }
+}
+
+/// For whom an endpoint is meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hints {
+    /// Zones.
+    pub zones: Box<[Arc<str>]>,
+    /// Nodes.
+    pub nodes: Box<[Arc<str>]>,
+}
+
+/// Converts an EndpointSlice. Without a usable name there is no object.
+pub fn convert(slice: &raw::EndpointSlice) -> Converted {
+    let none = raw::Meta::default();
+    let meta = slice.metadata.given().unwrap_or(&none);
+    let namespace = meta.namespace.given().map_or("default", String::as_str);
+    let name = meta.name.given().map_or("", String::as_str);
+    let mut reading = Reading::new("EndpointSlice", namespace, name);
+    let usable = super::usable_name(&mut reading, namespace, name, is_subdomain);
+    let object = usable.then(|| {
+        let name = SliceName {
+            namespace: Arc::from(namespace),
+            name: Arc::from(name),
+        };
+        Object::Slice(Box::new(read(&mut reading, name, meta, slice)))
+    });
+    Converted {
+        object,
+        notes: reading.finish(),
+    }
+}
+
+fn read(reading: &mut Reading, name: SliceName, meta: &raw::Meta, slice: &raw::EndpointSlice) -> Slice {
+    let service = owner(reading, &name, meta);
+    let family = family(reading, slice);
+    let skipped = if super::has_label(meta, HEADLESS_LABEL) {
+        Some(SliceSkip::Headless)
+    } else if service.is_none() {
+        Some(SliceSkip::NoOwner)
+    } else if family.is_none() {
+        Some(SliceSkip::AddressType)
+    } else {
+        None
+    };
+    Slice {
+        name,
+        service,
+        skipped,
+        family,
+        ports: ports(reading, slice),
+        endpoints: family.map_or_else(Box::default, |family| endpoints(reading, slice, family)),
+    }
+}
+
+fn owner(reading: &mut Reading, name: &SliceName, meta: &raw::Meta) -> Option<ServiceName> {
+    let labels = reading.take(&meta.labels, format_args!("metadata.labels"))?;
+    let path = format_args!("metadata.labels[{OWNER_LABEL}]");
+    let owner = reading.take(labels.get(OWNER_LABEL)?, path)?;
+    if owner.is_empty() {
+        return None;
+    }
+    if !is_label(owner) {
+        reading.useless(path, owner, "is no Service name");
+        return None;
+    }
+    Some(ServiceName {
+        namespace: name.namespace.clone(),
+        name: Arc::from(owner.as_str()),
+    })
+}
+
+fn family(reading: &mut Reading, slice: &raw::EndpointSlice) -> Option<Family> {
+    let path = format_args!("addressType");
+    match reading.take(&slice.address_type, path).map(String::as_str) {
+        Some("IPv4") => Some(Family::V4),
+        Some("IPv6") => Some(Family::V6),
+        Some("FQDN") => None,
+        other => {
+            reading.useless(path, other.unwrap_or_default(), "is none of IPv4, IPv6 and FQDN");
+            None
+        }
+    }
+}
+
+fn ports(reading: &mut Reading, slice: &raw::EndpointSlice) -> Box<[SlicePort]> {
+    let mut ports = Vec::new();
+    for (i, port) in reading.items(&slice.ports, "ports") {
+        ports.extend(read_port(reading, i, port));
+    }
+    ports.into()
+}
+
+fn read_port(reading: &mut Reading, i: usize, port: &raw::EndpointPort) -> Option<SlicePort> {
+    // The API server turns an absent name into the empty one.
+    let name = super::optional(reading, &port.name, format_args!("ports[{i}].name"))?;
+    let name = name.map_or("", String::as_str);
+    if !name.is_empty() && !is_label(name) {
+        reading.bad(format_args!("ports[{i}].name"), name, "is no DNS label");
+        return None;
+    }
+    let protocol = super::protocol(reading, &port.protocol, format_args!("ports[{i}].protocol"))?;
+    let path = format_args!("ports[{i}].port");
+    let number = super::optional(reading, &port.port, path)?.copied().unwrap_or(0);
+    let Some(number) = super::port_number(number) else {
+        reading.bad(path, number, "is not in 1..=65535");
+        return None;
+    };
+    Some(SlicePort {
+        name: Arc::from(name),
+        protocol,
+        port: number,
+    })
+}
+
+fn endpoints(reading: &mut Reading, slice: &raw::EndpointSlice, family: Family) -> Box<[SliceEndpoint]> {
+    let mut endpoints = Vec::new();
+    for (i, endpoint) in reading.items(&slice.endpoints, "endpoints") {
+        endpoints.extend(read_endpoint(reading, i, endpoint, family));
+    }
+    endpoints.into()
+}
+
+fn read_endpoint(
+    reading: &mut Reading,
+    i: usize,
+    endpoint: &raw::Endpoint,
+    family: Family,
+) -> Option<SliceEndpoint> {
+    // Only the first address counts (iptables.md 4.3).
+    let path = format_args!("endpoints[{i}].addresses");
+    let addresses = reading.take(&endpoint.addresses, path)?;
+    let Some(first) = addresses.first() else {
+        reading.bad(path, "[]", "has no address");
+        return None;
+    };
+    let path = format_args!("endpoints[{i}].addresses[0]");
+    let text = reading.take(first, path)?;
+    let Some(ip) = parse_ip(text) else {
+        reading.bad(path, text, "is no IP address");
+        return None;
+    };
+    if Family::of(ip) != family {
+        let reason = format!("is {}, and addressType says {family}", Family::of(ip));
+        reading.bad(path, text, reason);
+        return None;
+    }
+    let path = format_args!("endpoints[{i}].nodeName");
+    let node = reading
+        .take(&endpoint.node_name, path)
+        .filter(|name| !name.is_empty());
+    Some(SliceEndpoint {
+        ip,
+        conditions: conditions(reading, i, endpoint),
+        node: node.map(|name| Arc::from(name.as_str())),
+        hints: hints(reading, i, endpoint).map(Arc::new),
+    })
+}
+
+fn conditions(reading: &mut Reading, i: usize, endpoint: &raw::Endpoint) -> Conditions {
+    let none = raw::Conditions::default();
+    let path = format_args!("endpoints[{i}].conditions");
+    let found = reading.take(&endpoint.conditions, path).unwrap_or(&none);
+    let mut take = |field: &Field<bool>, name: &str, absent: bool| {
+        let path = format_args!("endpoints[{i}].conditions.{name}");
+        reading.take(field, path).copied().unwrap_or(absent)
+    };
+    Conditions {
+        ready: take(&found.ready, "ready", true),
+        serving: take(&found.serving, "serving", true),
+        terminating: take(&found.terminating, "terminating", false),
+    }
+}
+
+fn hints(reading: &mut Reading, i: usize, endpoint: &raw::Endpoint) -> Option<Hints> {
+    let path = format_args!("endpoints[{i}].hints");
+    let hints = reading.take(&endpoint.hints, path)?;
+    let mut names = |list: &raw::List<raw::Hint>, field: &str| -> Box<[Arc<str>]> {
+        let path = format!("endpoints[{i}].hints.{field}");
+        let mut names: Vec<Arc<str>> = Vec::new();
+        for (j, hint) in reading.items(list, &path) {
+            let name = reading.take(&hint.name, format_args!("{path}[{j}].name"));
+            names.extend(name.map(|name| Arc::from(name.as_str())));
+        }
+        names.sort();
+        names.dedup();
+        names.into()
+    };
+    let found = Hints {
+        zones: names(&hints.for_zones, "forZones"),
+        nodes: names(&hints.for_nodes, "forNodes"),
+    };
+    (found != Hints::default()).then_some(found)
+}

@@ -1,0 +1,102 @@
+//! The endpoints that slices list for one port of a service.
+
+use crate::object::{Conditions, Hints, ServicePort, Slice};
+use crate::{Family, NodeFacts};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// One endpoint of a service port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// State.
+    pub conditions: Conditions,
+    /// Whether it is on this node.
+    pub is_local: bool,
+    /// For whom it is meant, when said.
+    pub hints: Option<&'a Hints>,
+    /// The slice that lists it.
+    pub slice: &'a Arc<str>,
+}
+
+/// The endpoints of one port of a service, and those listed more than once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedEndpoints<'a> {
+    /// The endpoints, sorted by their printed form `ip:port` as text, without doubles.
+    pub endpoints: Vec<Listed<'a>>,
+    /// Addresses that were listed more than once, sorted the same way.
+    pub duplicates: Vec<SocketAddr>,
+}
+
+/// Collects the endpoints of one port of a service: those of slices of the family whose port has the same *name* and
+/// protocol, whatever the port's number (iptables.md 4.3). `slices` are the service's, sorted by name; skipped ones are
+/// passed over.
+///
+/// An address and port listed twice counts once. Upstream lets a non-terminating entry replace a terminating one and
+/// leaves the rest to chance; here the best entry wins: not terminating, then ready, then serving, then the one of
+/// the first slice by name.
+pub fn listed<'a>(
+    port: &ServicePort,
+    slices: &[&'a Slice],
+    family: Family,
+    node: &NodeFacts,
+) -> ListedEndpoints<'a> {
+    let mut endpoints = Vec::new();
+    for slice in slices {
+        if slice.skipped.is_some() || slice.family != Some(family) {
+            continue;
+        }
+        for slice_port in &slice.ports {
+            if (&slice_port.name, slice_port.protocol) == (&port.name, port.protocol) {
+                endpoints.extend(of_slice(slice, slice_port.port, node));
+            }
+        }
+    }
+    merge(endpoints)
+}
+
+fn of_slice<'a>(slice: &'a Slice, port: u16, node: &NodeFacts) -> impl Iterator<Item = Listed<'a>> {
+    slice.endpoints.iter().map(move |endpoint| Listed {
+        address: SocketAddr::new(endpoint.ip, port),
+        conditions: endpoint.conditions,
+        is_local: !node.name.is_empty() && endpoint.node.as_deref() == Some(&*node.name),
+        hints: endpoint.hints.as_deref(),
+        slice: &slice.name.name,
+    })
+}
+
+/// Sorts as text and drops doubles. The order of the input does not matter, except between entries of one slice.
+fn merge(mut endpoints: Vec<Listed<'_>>) -> ListedEndpoints<'_> {
+    endpoints.sort_by_cached_key(|endpoint| endpoint.address.to_string());
+    let mut merged: Vec<Listed<'_>> = Vec::with_capacity(endpoints.len());
+    let mut duplicates = Vec::new();
+    for endpoint in endpoints {
+        match merged.last_mut() {
+            Some(last) if last.address == endpoint.address => {
+                if duplicates.last() != Some(&endpoint.address) {
+                    duplicates.push(endpoint.address);
+                }
+                if preference(&endpoint) < preference(last) {
+                    *last = endpoint;
+                }
+            }
+            _ => merged.push(endpoint),
+        }
+    }
+    ListedEndpoints {
+        endpoints: merged,
+        duplicates,
+    }
+}
+
+/// Lower is better.
+fn preference<'a>(endpoint: &Listed<'a>) -> (bool, bool, bool, &'a Arc<str>) {
+    let conditions = endpoint.conditions;
+    (
+        conditions.terminating,
+        !conditions.ready,
+        !conditions.serving,
+        endpoint.slice,
+    )
+}
