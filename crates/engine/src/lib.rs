@@ -216,7 +216,11 @@ impl Engine {
     }
 
     fn changed(&mut self, change: Change, now: Duration) {
-        let subject = self.seeded.has(Fault::ClaimHeirForgotten).then(|| subject(&change)).flatten();
+        let subject = self
+            .seeded
+            .has(Fault::ClaimHeirForgotten)
+            .then(|| subject(&change))
+            .flatten();
         let is_slice = matches!(&change, Change::Apply(object) if object.kind() == Kind::Slice);
         let mut touched = self.world.apply(change);
         if let Some(subject) = subject {

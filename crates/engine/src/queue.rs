@@ -91,7 +91,13 @@ mod tests {
         let order: Vec<Item> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(
             order,
-            [Item::Node, service("dns"), service("z"), service("a"), Item::Sweep]
+            [
+                Item::Node,
+                service("dns"),
+                service("z"),
+                service("a"),
+                Item::Sweep
+            ]
         );
     }
 

@@ -3,7 +3,9 @@
 use crate::event::Report;
 use crate::fault::{Fault, Seeded};
 use crate::queue::Rank;
-use iptables::build::{self, BuildContext, Capabilities, EndpointComments, InvalidPackets, NodeRules, ServiceRules};
+use iptables::build::{
+    self, BuildContext, Capabilities, EndpointComments, InvalidPackets, NodeRules, ServiceRules,
+};
 use model::resolve::{Context, resolve, resolve_node};
 use model::snapshot::{Change, Snapshot, Touched};
 use model::{DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
@@ -129,12 +131,19 @@ impl World {
         let Some(desired) = desired else {
             return ServiceRules::default();
         };
-        build::service(&desired, &resolve_node(family, &self.facts, &self.settings), &self.context(family))
+        build::service(
+            &desired,
+            &resolve_node(family, &self.facts, &self.settings),
+            &self.context(family),
+        )
     }
 
     /// The rules that no service owns.
     pub(crate) fn node_rules(&self, family: Family) -> NodeRules {
-        build::node(&resolve_node(family, &self.facts, &self.settings), &self.context(family))
+        build::node(
+            &resolve_node(family, &self.facts, &self.settings),
+            &self.context(family),
+        )
     }
 
     /// Whether rules written now carry the comments of endpoints.
@@ -166,7 +175,9 @@ impl World {
         let counts = PerFamily::from_fn(|family| {
             let (desired, new) = self.resolve(family, &name);
             notes.extend(new);
-            desired.map_or(0, |desired| desired.ports.iter().map(|port| port.listed_endpoints).sum())
+            desired.map_or(0, |desired| {
+                desired.ports.iter().map(|port| port.listed_endpoints).sum()
+            })
         });
         let known = self.listed.remove(&name).unwrap_or_default();
         for family in Family::ALL {

@@ -9,8 +9,8 @@
 pub mod ast;
 pub mod build;
 pub mod compare;
-mod family;
 pub mod diff;
+mod family;
 pub mod names;
 pub mod parse;
 pub mod plan;

@@ -18,7 +18,13 @@ impl FamilyLoop {
             (Some(Outstanding::Commit(work)), Answer::CommitFailed(failure)) => {
                 self.commit_failed(work, failure, now);
             }
-            (Some(Outstanding::Reading(need)), Answer::Observed { generation, observation }) => {
+            (
+                Some(Outstanding::Reading(need)),
+                Answer::Observed {
+                    generation,
+                    observation,
+                },
+            ) => {
                 self.generation = generation;
                 self.read(now);
                 self.observed(world, need, *observation, now);
@@ -95,7 +101,11 @@ impl FamilyLoop {
             self.failed(failure, About::Step, now);
             return;
         }
-        let item = work.items.into_iter().next().expect("invariant: there is one item");
+        let item = work
+            .items
+            .into_iter()
+            .next()
+            .expect("invariant: there is one item");
         if item == Item::Sweep && work.batch.swept_chains().count() == 1 {
             self.stuck(&work.batch, failure, now);
             return;

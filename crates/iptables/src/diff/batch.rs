@@ -69,7 +69,10 @@ impl Batch {
 
     /// How many chains of services it writes.
     pub fn chains(&self) -> usize {
-        self.step.write.get(&TableName::Nat).map_or(0, |nat| nat.chains.len())
+        self.step
+            .write
+            .get(&TableName::Nat)
+            .map_or(0, |nat| nat.chains.len())
     }
 
     /// The leftover chains it deletes.
@@ -85,9 +88,9 @@ impl Batch {
             StepOrder::AtOnce => (step, None),
             StepOrder::FilterDeletionsApart => {
                 let deletions = std::mem::take(&mut step.delete);
-                let (filter, others) = deletions
-                    .into_iter()
-                    .partition(|(table, _, _)| *table == TableName::Filter && step.write.contains_key(&TableName::Nat));
+                let (filter, others) = deletions.into_iter().partition(|(table, _, _)| {
+                    *table == TableName::Filter && step.write.contains_key(&TableName::Nat)
+                });
                 step.delete = others;
                 let second = Step {
                     delete: filter,
@@ -174,7 +177,9 @@ impl Batch {
                 .delete
                 .push((rule.place.table(), rule.place.chain(), rule.rule()));
         }
-        self.step.delete.sort_by_key(|(table, chain, _)| super::compact::Place::of(*table, chain));
+        self.step
+            .delete
+            .sort_by_key(|(table, chain, _)| super::compact::Place::of(*table, chain));
     }
 
     pub(super) fn retire(&mut self, chains: impl IntoIterator<Item = ChainName>) {

@@ -161,7 +161,9 @@ impl Have {
         for name in &batch.swept.odd_chains {
             self.leftovers.odd_chains.remove(name);
         }
-        self.leftovers.strays.retain(|stray| !batch.swept.strays.contains(stray));
+        self.leftovers
+            .strays
+            .retain(|stray| !batch.swept.strays.contains(stray));
     }
 
     /// Stops counting as leftovers what this batch failed to sweep, until everything is read again.

@@ -78,7 +78,12 @@ impl Observation {
         } else if is_static(table, name) {
             self.node.record_chain(table, name, chain.rules.clone());
         } else if chain.policy.is_some() {
-            let jumps: Vec<Rule> = chain.rules.iter().filter(|rule| is_our_jump(rule)).cloned().collect();
+            let jumps: Vec<Rule> = chain
+                .rules
+                .iter()
+                .filter(|rule| is_our_jump(rule))
+                .cloned()
+                .collect();
             if !jumps.is_empty() {
                 self.node.record_chain(table, name, jumps);
             }
@@ -122,5 +127,7 @@ fn is_our_jump(rule: &Rule) -> bool {
     let Target::Jump(chain) = &rule.target else {
         return false;
     };
-    StaticChain::ALL.into_iter().any(|ours| ours.as_str() == chain.as_str())
+    StaticChain::ALL
+        .into_iter()
+        .any(|ours| ours.as_str() == chain.as_str())
 }

@@ -96,7 +96,12 @@ impl Difference {
     #[cfg(feature = "mutants")]
     pub fn rewrite_dispatch(&mut self) {
         if self.insert.is_empty() && self.delete.is_empty() {
-            self.insert = self.after.dispatch.iter().map(|rule| (rule.place, rule.rule())).collect();
+            self.insert = self
+                .after
+                .dispatch
+                .iter()
+                .map(|rule| (rule.place, rule.rule()))
+                .collect();
             self.delete = self.after.dispatch.to_vec();
         }
     }
