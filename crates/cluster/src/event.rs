@@ -15,8 +15,9 @@ pub enum SourceEvent {
     Synced(Kind),
     /// Parts of objects, or whole objects, were left out.
     Notes(Vec<Note>),
-    /// An object could not be told apart from garbage; everything else goes on. One line that names the place.
-    Unreadable(String),
+    /// An object, a document or a file was left out: garbage, malformed, or said twice. Everything else goes on. One
+    /// line that names the place.
+    LeftOut(String),
     /// Objects of kinds the proxy does not read (files only). Worth a debug line.
     NotRead(Vec<NotRead>),
     /// The source for this kind works, or does not.

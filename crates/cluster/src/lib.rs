@@ -10,7 +10,9 @@
 pub mod api;
 mod event;
 mod known;
+pub mod manifests;
 mod scan;
+mod share;
 
 pub use event::{Delivery, Health, SourceEvent};
 pub use model::object::Kind;

@@ -106,7 +106,10 @@ impl ItemScanner {
         }
         match byte {
             b'"' => self.quote = Quote::Inside,
-            b'{' | b'[' => return self.open(byte),
+            b'{' | b'[' => {
+                self.open(byte);
+                return Ok(());
+            }
             b'}' | b']' => return self.close(byte, done),
             b',' if self.between_items() => {
                 self.end_item(done);
@@ -119,7 +122,7 @@ impl ItemScanner {
         Ok(())
     }
 
-    fn open(&mut self, byte: u8) -> Result<(), ScanError> {
+    fn open(&mut self, byte: u8) {
         if byte == b'[' && self.depth == 1 && self.place == Place::Envelope && self.behind_items_key() {
             self.envelope.push(byte);
             self.place = Place::Items;
@@ -127,7 +130,6 @@ impl ItemScanner {
             self.keep(byte);
         }
         self.depth += 1;
-        Ok(())
     }
 
     fn close(&mut self, byte: u8, done: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {

@@ -399,3 +399,16 @@ fn routing_decisions_stand_between_the_hooks() {
         .collect();
     assert_eq!(routes, [&Routed::Out(Interface::Named("eth0".into()))]);
 }
+
+#[test]
+fn endpoint_that_is_this_host_sees_the_client_since_nothing_leaves() {
+    // SVC marks the packet, but it goes to INPUT, and only POSTROUTING masquerades.
+    let answer = go(&routed(SERVICE), &from_outside("10.96.0.10:80"));
+    let here = &answer.ways[1];
+    assert_eq!(
+        (here.translated, here.source),
+        (Some(at("192.0.2.11:30080")), Source::Kept)
+    );
+    assert_eq!(here.state.mark.value(), 0x4000);
+    assert_eq!(answer.ways[0].source, Source::Rewritten(Some(ip(NODE))));
+}

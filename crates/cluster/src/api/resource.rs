@@ -111,7 +111,7 @@ fn push(query: &mut String, key: &str, value: &str) {
     for byte in value.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                query.push(char::from(byte))
+                query.push(char::from(byte));
             }
             _ => write!(query, "%{byte:02X}").expect("invariant: a String takes all text"),
         }

@@ -54,12 +54,12 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Timing {
-            silence: Duration::from_secs(120),
-            answer: Duration::from_secs(60),
-            watch: (Duration::from_secs(300), Duration::from_secs(600)),
+            silence: Duration::from_mins(2),
+            answer: Duration::from_mins(1),
+            watch: (Duration::from_mins(5), Duration::from_mins(10)),
             backoff: (Duration::from_millis(800), Duration::from_secs(30)),
             stable: Duration::from_secs(5),
-            absent: Duration::from_secs(300),
+            absent: Duration::from_mins(5),
         }
     }
 }
@@ -353,7 +353,7 @@ impl Watch {
         let start = String::from_utf8_lossy(&text[..text.len().min(120)]);
         let start = super::trouble::one_line(&start);
         let plural = Resource::plural(self.kind());
-        self.say(SourceEvent::Unreadable(format!(
+        self.say(SourceEvent::LeftOut(format!(
             "one of {plural} from the API server left out: {trouble}; it begins with {start:?}"
         )))
         .await

@@ -1,6 +1,10 @@
 //! A tiny API server that says what a test tells it to, over plain HTTP.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "this is test code, which clippy cannot tell here"
+)]
 
 use cluster::api::{Address, ApiOptions, Source, Timing};
 use cluster::{Kind, SourceEvent};
@@ -221,7 +225,7 @@ pub fn quick() -> Timing {
     Timing {
         silence: Duration::from_millis(300),
         answer: Duration::from_millis(300),
-        watch: (Duration::from_secs(300), Duration::from_secs(600)),
+        watch: (Duration::from_mins(5), Duration::from_mins(10)),
         backoff: (Duration::from_millis(5), Duration::from_millis(40)),
         stable: Duration::from_millis(50),
         absent: Duration::from_millis(50),
@@ -302,11 +306,13 @@ pub fn short(event: &SourceEvent) -> Option<String> {
             Some(format!("apply {}", service.name))
         }
         SourceEvent::Change(Change::Delete(ObjectRef::Service(name))) => Some(format!("delete {name}")),
-        SourceEvent::Change(_) => None,
         SourceEvent::Synced(Kind::Service) => Some("synced".to_owned()),
         SourceEvent::Health(Kind::Service, health) => Some(format!("{health:?}")),
-        SourceEvent::Synced(_) | SourceEvent::Health(..) | SourceEvent::NotRead(_) => None,
+        SourceEvent::Change(_)
+        | SourceEvent::Synced(_)
+        | SourceEvent::Health(..)
+        | SourceEvent::NotRead(_) => None,
         SourceEvent::Notes(notes) => Some(format!("notes {notes:?}")),
-        SourceEvent::Unreadable(text) => Some(format!("unreadable {text}")),
+        SourceEvent::LeftOut(text) => Some(format!("unreadable {text}")),
     }
 }
