@@ -58,12 +58,20 @@ pub enum EndpointComments {
 impl EndpointComments {
     /// What upstream does in a cluster whose services list this many endpoints (iptables.md 12, large cluster mode).
     pub fn for_cluster(listed: &ListedEndpoints) -> EndpointComments {
-        if listed.is_large() { EndpointComments::Omitted } else { EndpointComments::Kept }
+        if listed.is_large() {
+            EndpointComments::Omitted
+        } else {
+            EndpointComments::Kept
+        }
     }
 
     /// The same for a count that is kept elsewhere.
     pub fn for_listed(endpoints: usize) -> EndpointComments {
-        if endpoints > LARGE_CLUSTER_ENDPOINTS { EndpointComments::Omitted } else { EndpointComments::Kept }
+        if endpoints > LARGE_CLUSTER_ENDPOINTS {
+            EndpointComments::Omitted
+        } else {
+            EndpointComments::Kept
+        }
     }
 }
 

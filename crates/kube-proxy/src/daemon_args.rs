@@ -24,10 +24,26 @@ pub struct DaemonArgs {
 /// Adds the daemon's flags to the command.
 pub fn add_to(command: Command) -> Command {
     let own = [
-        value("config", "path", "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --hostname-override and the logging flags"),
-        value("hostname-override", "name", "The Node's name, if it is not the host's"),
-        value("master", "url", "The API server's URL, in place of the kubeconfig's"),
-        value("manifests", "path", "A file or folder of manifests to take objects from, watched, in place of an API server"),
+        value(
+            "config",
+            "path",
+            "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --hostname-override and the logging flags",
+        ),
+        value(
+            "hostname-override",
+            "name",
+            "The Node's name, if it is not the host's",
+        ),
+        value(
+            "master",
+            "url",
+            "The API server's URL, in place of the kubeconfig's",
+        ),
+        value(
+            "manifests",
+            "path",
+            "A file or folder of manifests to take objects from, watched, in place of an API server",
+        ),
     ];
     command.args(own).args(FLAGS.iter().map(arg))
 }
@@ -43,7 +59,10 @@ fn arg(flag: &'static Flag) -> Arg {
         .allow_hyphen_values(true);
     let arg = if flag.name == "v" { arg.short('v') } else { arg };
     match flag.kind {
-        FlagKind::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        FlagKind::Bool => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
         FlagKind::Value | FlagKind::List => arg.num_args(1),
     }
 }
@@ -51,13 +70,15 @@ fn arg(flag: &'static Flag) -> Arg {
 /// `--some_flag` is `--some-flag`, as pflag has it; values keep their underscores.
 pub fn with_dashes(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
-        .map(|word| match word.to_str().and_then(|text| text.strip_prefix("--")) {
-            Some(flag) => {
-                let (name, rest) = flag.split_at(flag.find('=').unwrap_or(flag.len()));
-                format!("--{}{rest}", name.replace('_', "-")).into()
-            }
-            None => word,
-        })
+        .map(
+            |word| match word.to_str().and_then(|text| text.strip_prefix("--")) {
+                Some(flag) => {
+                    let (name, rest) = flag.split_at(flag.find('=').unwrap_or(flag.len()));
+                    format!("--{}{rest}", name.replace('_', "-")).into()
+                }
+                None => word,
+            },
+        )
         .collect()
 }
 
@@ -92,10 +113,14 @@ impl DaemonArgs {
 /// # Errors
 /// Names the file, the field and the reason.
 pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyConfiguration> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --config {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read --config {}", path.display()))?;
     let decoded = config::decode(&text).map_err(|err| anyhow!("{}: {err}", path.display()))?;
     warnings.extend(decoded.unknown_fields.iter().map(|field| {
-        format!("{}: unknown field {field:?} is ignored; check its spelling", path.display())
+        format!(
+            "{}: unknown field {field:?} is ignored; check its spelling",
+            path.display()
+        )
     }));
     Ok(decoded.config)
 }
@@ -113,20 +138,33 @@ pub fn check(config: &KubeProxyConfiguration) -> Result<()> {
     }
 }
 
-fn apply_flags(config: &mut KubeProxyConfiguration, matches: &ArgMatches, warnings: &mut Vec<String>) -> Result<()> {
+fn apply_flags(
+    config: &mut KubeProxyConfiguration,
+    matches: &ArgMatches,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
     let file = matches.contains_id("config") && matches.get_one::<String>("config").is_some();
     for flag in FLAGS {
-        let Some(values) = matches.get_many::<String>(flag.name) else { continue };
+        let Some(values) = matches.get_many::<String>(flag.name) else {
+            continue;
+        };
         if let Some(why) = flag.deprecated {
             warnings.push(format!("flag --{} is deprecated: {why}", flag.name));
         }
         if file && flag.with_config == WithConfig::FileWins {
-            warnings.push(format!("flag --{} is ignored, since --config is given", flag.name));
+            warnings.push(format!(
+                "flag --{} is ignored, since --config is given",
+                flag.name
+            ));
             continue;
         }
         for value in values {
-            (flag.apply)(config, value)
-                .map_err(|reason| anyhow!("invalid argument {value:?} for \"--{}\" flag: {reason}", flag.name))?;
+            (flag.apply)(config, value).map_err(|reason| {
+                anyhow!(
+                    "invalid argument {value:?} for \"--{}\" flag: {reason}",
+                    flag.name
+                )
+            })?;
         }
     }
     Ok(())

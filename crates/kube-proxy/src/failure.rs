@@ -44,12 +44,18 @@ pub fn daemon(result: Result<(), Error>) -> ExitCode {
 pub fn usage(err: &clap::Error) -> ExitCode {
     // Printing help to a closed pipe is no failure either.
     let _ = err.print();
-    if err.use_stderr() { ExitCode::from(1) } else { ExitCode::SUCCESS }
+    if err.use_stderr() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn is_closed_pipe(err: &Error) -> bool {
     err.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
     })
 }
 

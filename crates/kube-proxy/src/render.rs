@@ -1,7 +1,7 @@
 //! `kube-proxy render`: the rules a cluster's objects become on a node.
 
 use crate::failure::Answer;
-use crate::input::{ClusterArgs, EVERY_CAPABILITY};
+use crate::input::{AddressArgs, ClusterArgs, EVERY_CAPABILITY};
 use anyhow::{Context, Result};
 use iptables::ast::Ports;
 use iptables::build::{Capabilities, Nfacct};
@@ -18,6 +18,8 @@ use std::io::Write;
 pub struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    addresses: AddressArgs,
     /// Which family's rules.
     #[arg(long, value_enum, default_value_t = Which::Both)]
     family: Which,
@@ -70,20 +72,25 @@ pub fn run(args: &Args) -> Result<Answer> {
     if args.form == Form::Restore && args.family == Which::Both {
         anyhow::bail!("restore input is for one family's tool: add --family ipv4 or --family ipv6");
     }
-    let world = args.cluster.load()?;
+    let world = args.cluster.load(&args.addresses.addresses()?)?;
     let capabilities = args.capabilities();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for family in args.family.families() {
         let ruleset = world.ruleset(*family, capabilities);
-        let heading = if *family == Family::V4 { "iptables" } else { "ip6tables" };
-        let printed = match args.form {
-            Form::Save => writeln!(out, "# {heading}").and_then(|()| {
-                write!(out, "{}", SaveText { ruleset: &ruleset, family: *family })
-            }),
-            Form::Restore => writeln!(out, "# {heading}").and_then(|()| {
-                write!(out, "{}", RestoreText { ruleset: &ruleset, family: *family })
-            }),
+        let heading = if *family == Family::V4 {
+            "iptables"
+        } else {
+            "ip6tables"
         };
+        let text = match args.form {
+            Form::Save => SaveText::new(&ruleset, *family).to_string(),
+            Form::Restore => RestoreText {
+                ruleset: &ruleset,
+                family: *family,
+            }
+            .to_string(),
+        };
+        let printed = write!(out, "# {heading}\n{text}");
         printed.context("cannot write the rules")?;
     }
     out.flush().context("cannot write the rules")?;
@@ -92,8 +99,19 @@ pub fn run(args: &Args) -> Result<Answer> {
 
 impl Args {
     fn capabilities(&self) -> Capabilities {
-        let masquerade_ports = if self.without_random_fully { Ports::Kept } else { EVERY_CAPABILITY.masquerade_ports };
-        let nfacct = if self.without_nfacct { Nfacct::Absent } else { EVERY_CAPABILITY.nfacct };
-        Capabilities { masquerade_ports, nfacct }
+        let masquerade_ports = if self.without_random_fully {
+            Ports::Kept
+        } else {
+            EVERY_CAPABILITY.masquerade_ports
+        };
+        let nfacct = if self.without_nfacct {
+            Nfacct::Absent
+        } else {
+            EVERY_CAPABILITY.nfacct
+        };
+        Capabilities {
+            masquerade_ports,
+            nfacct,
+        }
     }
 }

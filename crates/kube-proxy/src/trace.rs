@@ -6,42 +6,74 @@
 mod args;
 mod describe;
 mod json;
+mod live;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
-pub use args::{Form, TraceArgs};
+use crate::failure::Answer;
+use crate::input::{ClusterArgs, EVERY_CAPABILITY};
+use args::{Form, TraceArgs};
 
 use anyhow::Context;
 use iptables::trace::LocalAddresses;
 use model::{Family, Origin, Packet};
 use path::{Detail, Host};
 use std::io::{Read, Write};
-use std::process::ExitCode;
+use std::net::IpAddr;
 
-/// Could not answer.
-const NO_ANSWER: u8 = 2;
+/// Show every way a packet can take, rule by rule, with its chance, and where it ends.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Rules come from --dump, or are rendered from --manifests, or are this host's own.
+
+Examples:
+  kube-proxy trace --manifests ./cluster --node node-a --from 10.244.1.7 --to 10.1.68.7:8080
+  iptables-save | kube-proxy trace --dump - --from 203.0.113.9 --to 192.168.50.238:31080 --in-interface eth0
+  kube-proxy trace --from 10.244.1.7 --to 10.96.0.10:53 --proto udp --output json"
+)]
+pub struct Args {
+    #[command(flatten)]
+    trace: TraceArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
 
 /// Answers one question on standard output.
 ///
-/// Without `--dump`, `load` says what host it is about: its rules and facts of the packet's family.
-pub fn run(args: &TraceArgs, load: impl FnOnce(Family) -> anyhow::Result<Host>) -> ExitCode {
+/// # Errors
+/// When rules could not be read, the question makes no sense, or stdout is closed.
+pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut out = anstream::stdout().lock();
-    match answer_into(args, load, &mut out) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has read enough.
-        Err(err) if is_closed_pipe(&err) => ExitCode::SUCCESS,
-        Err(err) => {
-            let _ = writeln!(anstream::stderr(), "kube-proxy trace: {err:#}");
-            ExitCode::from(NO_ANSWER)
-        }
-    }
+    answer_into(&args.trace, |family| args.host(family), &mut out)?;
+    Ok(Answer::Clean)
 }
 
-fn is_closed_pipe(err: &anyhow::Error) -> bool {
-    err.downcast_ref::<std::io::Error>()
-        .is_some_and(|err| err.kind() == std::io::ErrorKind::BrokenPipe)
+impl Args {
+    /// The host whose rules are meant: rendered from manifests, or this one.
+    fn host(&self, family: Family) -> anyhow::Result<Host> {
+        if self.cluster.manifests.is_none() {
+            return live::host(family);
+        }
+        let interfaces = self
+            .trace
+            .interface
+            .iter()
+            .map(|interface| interface.address.addr());
+        let own: Vec<IpAddr> = self
+            .trace
+            .local_address
+            .iter()
+            .copied()
+            .chain(interfaces)
+            .collect();
+        let world = self.cluster.load(&own)?;
+        let mut host = Host::default();
+        host.addresses = LocalAddresses::Known(world.facts.interface_addresses.iter().copied().collect());
+        *host.rules.get_mut(family) = world.ruleset(family, EVERY_CAPABILITY);
+        Ok(host)
+    }
 }
 
 /// Answers one question into `out`.
