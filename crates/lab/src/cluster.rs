@@ -46,7 +46,7 @@ pub struct Endpoint {
     pub address: IpAddr,
     /// What it serves.
     pub ports: Vec<Port>,
-    /// The node it is on; unknown or absent means the second.
+    /// The node it is on; unknown or absent means the second. Names of unknown nodes are given to made-up ones.
     #[serde(default)]
     pub node: Option<String>,
 }
@@ -94,13 +94,43 @@ impl Families {
 }
 
 fn nodes(shape: &Shape, families: Families) -> Vec<Node> {
-    let mut given = shape.nodes.clone();
-    for number in 1.. {
-        if given.len() >= 2 {
-            break;
+    let given = at_least_two(shape);
+    let as_node = |(index, node): (usize, &ShapeNode)| {
+        let number = 200 + index;
+        let own = [
+            format!("192.168.50.{number}/24"),
+            format!("2001:db8:50::{number:x}/64"),
+        ];
+        let cidrs = [format!("10.{number}.0.0/24"), format!("fd00:10:{number:x}::/64")];
+        let parse =
+            |texts: [String; 2]| texts.map(|text| text.parse().expect("invariant: a made-up network"));
+        let guessed = [true, false]
+            .into_iter()
+            .filter_map(|v4| common_network(shape, &given, index, v4));
+        let pod_cidrs = node.pod_cidrs.iter().copied().chain(guessed).collect();
+        Node {
+            name: node.name.clone(),
+            addresses: fill(node.addresses.clone(), parse(own), families),
+            pod_cidrs: fill(pod_cidrs, parse(cidrs), families),
+            interfaces: vec![],
         }
-        let name = format!("node-{number}");
-        if given.iter().all(|node| node.name != name) {
+    };
+    given.iter().enumerate().map(as_node).collect()
+}
+
+/// The nodes that are there, and made-up ones called as endpoints call them.
+fn at_least_two(shape: &Shape) -> Vec<ShapeNode> {
+    let mut given = shape.nodes.clone();
+    let mentioned = shape
+        .endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.node.clone());
+    let mentioned: BTreeSet<String> = mentioned.collect();
+    for name in mentioned
+        .into_iter()
+        .chain(["node-1", "node-2", "node-3"].map(str::to_owned))
+    {
+        if given.len() < 2 && given.iter().all(|node| node.name != name) {
             given.push(ShapeNode {
                 name,
                 addresses: vec![],
@@ -108,34 +138,44 @@ fn nodes(shape: &Shape, families: Families) -> Vec<Node> {
             });
         }
     }
-    let as_node = |(index, node): (usize, ShapeNode)| {
-        let own = [
-            format!("192.168.50.{}/24", 200 + index),
-            format!("2001:db8:50::{:x}/64", 200 + index),
-        ];
-        let cidrs = [
-            format!("10.{}.0.0/24", 200 + index),
-            format!("fd00:10:{:x}::/64", 200 + index),
-        ];
-        let addresses = fill(node.addresses, &own, families);
-        Node {
-            name: node.name,
-            addresses,
-            pod_cidrs: fill(node.pod_cidrs, &cidrs, families),
-            interfaces: vec![],
-        }
+    given
+}
+
+/// Which of the nodes an endpoint is on: the one it names, or the second.
+fn home(endpoint: &Endpoint, nodes: &[ShapeNode]) -> usize {
+    nodes
+        .iter()
+        .position(|node| Some(&node.name) == endpoint.node.as_ref())
+        .unwrap_or(1)
+}
+
+/// The /24 or /64 that holds all pods of a node and nothing else, as a network plug-in would have given it.
+fn common_network(shape: &Shape, nodes: &[ShapeNode], index: usize, v4: bool) -> Option<IpNet> {
+    let length = if v4 { 24 } else { 64 };
+    let pods = || {
+        shape
+            .endpoints
+            .iter()
+            .filter(|endpoint| endpoint.address.is_ipv4() == v4)
     };
-    given.into_iter().enumerate().map(as_node).collect()
+    let (own, others): (Vec<_>, Vec<_>) = pods().partition(|endpoint| home(endpoint, nodes) == index);
+    let network = IpNet::new(own.first()?.address, length).ok()?.trunc();
+    let holds = |address: IpAddr| network.contains(&address);
+    let nets = nodes
+        .iter()
+        .flat_map(|node| node.addresses.iter().chain(&node.pod_cidrs));
+    let is_free = !others.iter().any(|endpoint| holds(endpoint.address))
+        && !nets
+            .clone()
+            .any(|net| holds(net.addr()) || net.contains(&network));
+    (is_free && own.iter().all(|endpoint| holds(endpoint.address))).then_some(network)
 }
 
 /// The first given network of each family, or the made-up one if the family is used.
-fn fill(given: Vec<IpNet>, made_up: &[String; 2], families: Families) -> Vec<IpNet> {
+fn fill(given: Vec<IpNet>, made_up: [IpNet; 2], families: Families) -> Vec<IpNet> {
     let mut filled: Vec<IpNet> = vec![];
-    let made_up = made_up.iter().filter_map(|text| text.parse().ok());
-    for net in given
-        .into_iter()
-        .chain(made_up.filter(|net: &IpNet| families.has(net.addr())))
-    {
+    let made_up = made_up.into_iter().filter(|net| families.has(net.addr()));
+    for net in given.into_iter().chain(made_up) {
         if filled
             .iter()
             .all(|have| have.addr().is_ipv4() != net.addr().is_ipv4())
@@ -342,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_of_an_unknown_node_is_on_the_second() {
+    fn an_endpoint_without_a_node_is_on_the_second() {
         let endpoints = vec![endpoint("10.1.0.1", None), endpoint("10.1.0.2", Some("gone"))];
         let topology = topology(
             "t",
@@ -351,9 +391,37 @@ mod tests {
                 ..Shape::default()
             },
         );
-        let nodes: Vec<&str> = topology.pods.iter().map(|pod| pod.node.as_str()).collect();
-        assert_eq!(nodes, ["node-2", "node-2"]);
+        let nodes: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(nodes, ["gone", "node-1"]);
+        let homes: Vec<&str> = topology.pods.iter().map(|pod| pod.node.as_str()).collect();
+        assert_eq!(homes, ["node-1", "gone"]);
         topology.validate().unwrap();
+    }
+
+    #[test]
+    fn a_made_up_node_is_called_as_endpoints_call_it_and_has_the_network_of_its_pods() {
+        let nodes = vec![ShapeNode {
+            name: "a".to_owned(),
+            addresses: vec!["192.168.50.1/24".parse().unwrap()],
+            pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+        }];
+        let mut endpoints = vec![
+            endpoint("10.244.1.3", Some("a")),
+            endpoint("10.244.2.3", Some("b")),
+        ];
+        let made_up = |endpoints: &[Endpoint]| {
+            let shape = Shape {
+                nodes: nodes.clone(),
+                endpoints: endpoints.to_vec(),
+                ..Shape::default()
+            };
+            let node = topology("t", &shape).nodes[1].clone();
+            (node.name, node.pod_cidrs)
+        };
+        let network = |text: &str| vec![text.parse::<IpNet>().unwrap()];
+        assert_eq!(made_up(&endpoints), ("b".to_owned(), network("10.244.2.0/24")));
+        endpoints.push(endpoint("10.244.1.4", Some("b")));
+        assert_eq!(made_up(&endpoints), ("b".to_owned(), network("10.201.0.0/24")));
     }
 
     #[test]

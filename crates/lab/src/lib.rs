@@ -39,5 +39,6 @@ pub use probe::{Probe, ProbeOutcome, Refusal};
 pub use prober::{Prober, ProberReport, Sample};
 pub use process::{Finished, HttpAnswer, LabProcess};
 pub use rootless::{Privilege, reexec_rootless};
+pub use rustix::process::Signal;
 pub use sink::SeenPacket;
 pub use topology::{Interface, Node, Outside, Pod, PodNetwork, Port, Proto, Route, Sink, Topology};

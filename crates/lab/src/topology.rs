@@ -12,6 +12,9 @@ use crate::LabError;
 /// The namespace that holds the bridge all nodes and outsiders hang on.
 pub const WIRE: &str = "wire";
 
+/// The kernel's limit (`BR_MAX_PORTS` is 1,024, and port number 0 is not given): one more is refused with `EXFULL`.
+pub const BRIDGE_PORTS: usize = 1023;
+
 /// A whole lab. Names of nodes, pods, outsiders and the sink share one name space: they are places to probe from,
 /// and the namespace of a place is called `PREFIX-NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -290,6 +293,7 @@ impl Topology {
             check_node(node)?;
         }
         self.check_addresses()?;
+        self.check_bridges()?;
         self.pods.iter().try_for_each(|pod| self.check_pod(pod))?;
         for route in self.outside.iter().flat_map(|outside| &outside.routes) {
             if self.node(&route.via).is_none() {
@@ -345,6 +349,29 @@ impl Topology {
             }
         }
         Ok(())
+    }
+
+    fn check_bridges(&self) -> Result<(), LabError> {
+        let on = |node: &Node| self.pods.iter().filter(|pod| pod.node == node.name).count();
+        let members = self
+            .nodes
+            .iter()
+            .map(|node| 1 + node.interfaces.len())
+            .sum::<usize>()
+            + self.outside.len()
+            + 1;
+        let full = self.nodes.iter().find(|node| on(node) > BRIDGE_PORTS);
+        match full {
+            Some(node) => problem(format!(
+                "{} pods on node {}: a bridge has {BRIDGE_PORTS} ports",
+                on(node),
+                node.name
+            )),
+            None if members > BRIDGE_PORTS => problem(format!(
+                "{members} links on the wire, which has {BRIDGE_PORTS} ports"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_pod(&self, pod: &Pod) -> Result<(), LabError> {

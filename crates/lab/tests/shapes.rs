@@ -244,6 +244,12 @@ fn a_lab_of_a_cluster_serves_each_endpoint_wherever_it_is() {
     }
 }
 
+/// One of many pods on node `a`.
+fn many(number: u32) -> Pod {
+    let address = std::net::Ipv4Addr::from_bits(0x0a50_0000 + number).to_string();
+    pod(&format!("many-{number}"), "a", &[&address])
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_before_anything_is_made() {
     let broken = |change: fn(&mut Topology)| {
@@ -270,6 +276,7 @@ fn what_cannot_be_built_is_refused_before_anything_is_made() {
         (|t| t.pods[0].answers_as = Some("a b".to_owned()), "blanks"),
         (|t| t.nodes[0].pod_cidrs.truncate(1), "no pod network"),
         (|t| t.nodes[0].addresses.clear(), "no address"),
+        (|t| t.pods.extend((0..1024_u32).map(many)), "1023 ports"),
     ] {
         let said = broken(change);
         assert!(said.contains(reason), "{said:?} does not say {reason:?}");
