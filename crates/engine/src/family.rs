@@ -95,10 +95,19 @@ struct Trouble {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
-    in_a_row: u32,
+    /// Of steps.
+    steps: u32,
+    /// Of readings.
+    readings: u32,
     /// Since the last time that nothing was wrong.
     unrecovered: u32,
     blocked_until: Duration,
+}
+
+impl Failures {
+    fn in_a_row(self) -> u32 {
+        self.steps + self.readings
+    }
 }
 
 /// What an answer is awaited for.
@@ -128,7 +137,7 @@ impl FamilyLoop {
         };
         FamilyLoop {
             family,
-            have: Have::default(),
+            have: Have::new(family),
             need,
             changed: Changes::default(),
             queue: Queue::default(),
@@ -206,7 +215,7 @@ impl FamilyLoop {
         let run = self.run.map(|run| run.since);
         Status {
             pending_since: [self.changed.since, troubled, run].into_iter().flatten().min(),
-            failures_in_a_row: self.failures.in_a_row,
+            failures_in_a_row: self.failures.in_a_row(),
             last_full_sync: self.last_full,
             queued: self.queue.len() + self.changed.items.len(),
             refused: self.troubled.len(),

@@ -46,6 +46,9 @@ impl FamilyLoop {
             return;
         }
         let services = work.batch.services().cloned().collect();
+        if work.batch.abandons_chains() {
+            self.queue.push(Rank::Sweep, Item::Sweep);
+        }
         self.have.remember(work.batch);
         if self.seeded.has(Fault::ChangeDuringCommitLost) {
             self.changed = super::Changes::default();
@@ -57,6 +60,7 @@ impl FamilyLoop {
                 self.queue.push(Rank::Sweep, Item::Sweep);
             }
         }
+        self.failures.steps = 0;
         self.worked();
         self.reports.push(Report::Applied {
             family: self.family,
@@ -67,9 +71,8 @@ impl FamilyLoop {
 
     /// A success: no trace of failures is left, except with items that are still in trouble.
     fn worked(&mut self) {
-        self.failures.in_a_row = 0;
-        self.failures.blocked_until = Duration::ZERO;
-        if self.troubled.is_empty() && self.failures.unrecovered > 0 {
+        let nothing_wrong = self.failures.in_a_row() == 0 && self.troubled.is_empty();
+        if nothing_wrong && self.failures.unrecovered > 0 {
             self.reports.push(Report::Recovered {
                 family: self.family,
                 after: std::mem::take(&mut self.failures.unrecovered),
@@ -167,11 +170,16 @@ impl FamilyLoop {
 
     fn failed(&mut self, failure: Failure, about: About, now: Duration) {
         let failures = &mut self.failures;
-        failures.in_a_row += 1;
         failures.unrecovered += 1;
-        let waits = match (failure.cause, &about) {
-            (Cause::Host, _) | (Cause::Content, About::Reading) => failures.in_a_row,
-            (Cause::Content, _) => failures.in_a_row.saturating_sub(FAILURES_BEFORE_WAITING),
+        let waits = if about == About::Reading {
+            failures.readings += 1;
+            failures.readings
+        } else {
+            failures.steps += 1;
+            match failure.cause {
+                Cause::Host => failures.steps,
+                Cause::Content => failures.steps.saturating_sub(FAILURES_BEFORE_WAITING),
+            }
         };
         if waits > 0 {
             failures.blocked_until = now + self.backoff.wait(waits);
@@ -186,13 +194,15 @@ impl FamilyLoop {
         self.reports.push(Report::Failed {
             family: self.family,
             failure,
-            in_a_row: self.failures.in_a_row,
+            in_a_row: self.failures.in_a_row(),
             about,
             retry_at,
         });
     }
 
     fn read(&mut self, now: Duration) {
+        self.failures.readings = 0;
+        self.worked();
         self.need = Need::Nothing;
         self.next_look = now + self.config.sync_period;
     }

@@ -48,7 +48,7 @@ impl FamilyLoop {
 
     /// Whether a batch may grow. A first load on legacy goes in one step: each step costs the whole table there.
     fn has_room(&self, batch: &Batch, items: usize) -> bool {
-        if self.failures.in_a_row == 0 && self.is_legacy() {
+        if self.failures.steps == 0 && self.is_legacy() {
             return true;
         }
         items < self.step_limit && batch.chains() < MOST_CHAINS

@@ -75,6 +75,11 @@ impl Batch {
             .map_or(0, |nat| nat.chains.len())
     }
 
+    /// Whether it leaves chains of its services to a sweep.
+    pub fn abandons_chains(&self) -> bool {
+        !self.abandons.is_empty()
+    }
+
     /// The leftover chains it deletes.
     pub fn swept_chains(&self) -> impl Iterator<Item = ChainName> {
         let known = self.swept.chains.iter().map(|id| id.name());

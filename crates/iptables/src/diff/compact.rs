@@ -3,7 +3,7 @@
 use crate::ast::{ChainName, Match, Rule, TableName, Target};
 use crate::names::{OwnChain, StaticChain};
 use data_encoding::BASE32;
-use model::ServiceName;
+use model::{Family, ServiceName};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -168,14 +168,16 @@ impl Place {
 pub struct DispatchRule {
     /// Where it stands.
     pub place: Place,
+    family: Family,
     text: Box<Rule>,
 }
 
 impl DispatchRule {
     /// The short form of a rule.
-    pub fn new(place: Place, rule: &Rule) -> DispatchRule {
+    pub fn new(family: Family, place: Place, rule: &Rule) -> DispatchRule {
         DispatchRule {
             place,
+            family,
             text: Box::new(rule.clone()),
         }
     }

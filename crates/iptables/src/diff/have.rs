@@ -5,14 +5,15 @@ use super::compact::{ChainId, Digest, DispatchRule};
 use super::node::NodeHave;
 use super::observe::Observation;
 use crate::ast::ChainName;
-use model::ServiceName;
+use model::{Family, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel said yes to, or was seen to hold.
 ///
 /// Invariant: nothing is in here that was not read or committed (test `nothing_is_remembered_before_it_is_committed`).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Have {
+    pub(super) family: Family,
     pub(super) node: NodeHave,
     pub(super) services: BTreeMap<ServiceName, ServiceHave>,
     pub(super) leftovers: Leftovers,
@@ -70,6 +71,16 @@ impl Surprises {
 }
 
 impl Have {
+    /// An empty kernel. What it really holds comes with [`Have::adopt`].
+    pub fn new(family: Family) -> Have {
+        Have {
+            family,
+            node: NodeHave::default(),
+            services: BTreeMap::new(),
+            leftovers: Leftovers::default(),
+        }
+    }
+
     /// Believes a reading of everything, and nothing else.
     ///
     /// A chain stays the service's that it was known to belong to; others wait for a service to claim them.
@@ -80,6 +91,7 @@ impl Have {
             mut dispatch,
             strays,
             node,
+            ..
         } = seen;
         let mut services = BTreeMap::new();
         for (name, known) in std::mem::take(&mut self.services) {
@@ -99,6 +111,7 @@ impl Have {
         }
         services.retain(|_, have| !matches!(have, ServiceHave::Known(holding) if holding.is_empty()));
         *self = Have {
+            family: self.family,
             node,
             services,
             leftovers: Leftovers {

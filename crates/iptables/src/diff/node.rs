@@ -5,6 +5,7 @@ use crate::ast::{ChainName, Rule, TableName};
 use crate::build::{Jump, NodeRules};
 use crate::names::StaticChain;
 use crate::plan::TableWrite;
+use model::Family;
 use std::collections::BTreeMap;
 
 /// What is there of the node's part.
@@ -61,6 +62,7 @@ pub struct NodeDifference {
 impl NodeDifference {
     /// What the node's part needs.
     pub fn new(want: NodeRules, have: &super::have::Have) -> NodeDifference {
+        let family = have.family;
         let have = &have.node;
         let mut difference = NodeDifference {
             write: BTreeMap::new(),
@@ -77,7 +79,7 @@ impl NodeDifference {
             difference.ensure(table, chain);
         }
         difference.jumps(want.jumps);
-        difference.tail(want.tail);
+        difference.tail(family, want.tail);
         difference
     }
 
@@ -124,10 +126,7 @@ impl NodeDifference {
         for jump in want {
             let have = self.after.rules(jump.table, &jump.from);
             if have.is_none_or(|rules| !rules.contains(&jump.rule)) {
-                missing
-                    .entry((jump.table, jump.from))
-                    .or_default()
-                    .push(jump.rule);
+                missing.entry((jump.table, jump.from)).or_default().push(jump.rule);
             }
         }
         for ((table, from), rules) in missing {
@@ -141,7 +140,7 @@ impl NodeDifference {
 
     /// New jumps to the node ports are appended, and so are all of them when others came to stand behind them. What is
     /// deleted afterwards is each one's first, upper, copy.
-    fn tail(&mut self, want: Vec<Rule>) {
+    fn tail(&mut self, family: Family, want: Vec<Rule>) {
         let mut surplus = std::mem::take(&mut self.after.tail);
         let kept_in_place = self.after.position == TailPosition::Last;
         for rule in want {
@@ -156,9 +155,7 @@ impl NodeDifference {
             self.after.record_tail(rule);
         }
         self.after.position = TailPosition::Last;
-        let surplus = surplus
-            .iter()
-            .map(|rule| DispatchRule::new(Place::NatServices, rule));
+        let surplus = surplus.iter().map(|rule| DispatchRule::new(family, Place::NatServices, rule));
         self.delete.extend(surplus);
     }
 }

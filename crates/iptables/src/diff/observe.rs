@@ -4,7 +4,7 @@ use super::compact::{ChainId, Digest, DispatchRule, Place, is_tail, owner};
 use super::node::NodeHave;
 use crate::ast::{Chain, ChainName, Rule, TableName, Target};
 use crate::names::{OwnChain, StaticChain};
-use model::ServiceName;
+use model::{Family, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be read back.
@@ -50,8 +50,9 @@ impl Reading {
 }
 
 /// What the kernel was seen to hold of ours. Strangers' chains and rules are not kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
+    family: Family,
     /// The chains of services.
     pub(super) service_chains: BTreeMap<ChainId, Digest>,
     /// Chains that begin as services' chains do, with names that no service port hashes to.
@@ -65,9 +66,16 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Nothing seen yet.
-    pub fn new() -> Observation {
-        Observation::default()
+    /// Nothing seen yet of a family's rules.
+    pub fn new(family: Family) -> Observation {
+        Observation {
+            family,
+            service_chains: BTreeMap::new(),
+            odd_chains: BTreeSet::new(),
+            dispatch: BTreeMap::new(),
+            strays: Vec::new(),
+            node: NodeHave::default(),
+        }
     }
 
     /// Takes in one chain as it was read.
@@ -104,7 +112,7 @@ impl Observation {
             if place == Place::NatServices {
                 self.node.record_other();
             }
-            let small = DispatchRule::new(place, rule);
+            let small = DispatchRule::new(self.family, place, rule);
             match owner(rule) {
                 Some(service) => self.dispatch.entry(service).or_default().push(small),
                 None => self.strays.push(small),

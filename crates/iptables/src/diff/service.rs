@@ -5,7 +5,7 @@ use super::have::{Have, Holding, ServiceHave};
 use crate::ast::{ChainName, Rule};
 use crate::build::ServiceRules;
 use crate::names::OwnChain;
-use model::ServiceName;
+use model::{Family, ServiceName};
 use std::collections::BTreeMap;
 
 /// What becomes of chains that the service has no more use for.
@@ -65,7 +65,7 @@ impl Difference {
                 .expect("invariant: build puts dispatch rules into dispatch chains");
             (place, &dispatch.rule)
         });
-        let dispatch = DispatchDifference::new(wanted, &holding.dispatch);
+        let dispatch = DispatchDifference::new(have.family, wanted, &holding.dispatch);
         let (remove, retire, abandon) = part_gone(gone, gone_chains);
         Difference {
             name,
@@ -141,12 +141,16 @@ struct DispatchDifference {
 }
 
 impl DispatchDifference {
-    fn new<'a>(want: impl Iterator<Item = (Place, &'a Rule)>, have: &[DispatchRule]) -> Self {
+    fn new<'a>(
+        family: Family,
+        want: impl Iterator<Item = (Place, &'a Rule)>,
+        have: &[DispatchRule],
+    ) -> Self {
         let mut unmatched: Vec<DispatchRule> = have.to_vec();
         let mut insert = Vec::new();
         let mut after = Vec::new();
         for (place, rule) in want {
-            let small = DispatchRule::new(place, rule);
+            let small = DispatchRule::new(family, place, rule);
             match unmatched.iter().position(|known| *known == small) {
                 Some(at) => drop(unmatched.remove(at)),
                 None => insert.push((place, rule.clone())),
