@@ -54,9 +54,8 @@ pub fn source(packet: &Packet, detector: Option<&LocalDetector>, node: &NodeFact
 pub fn outcome(desired: &Desired, node: &NodeFacts, packet: &Packet) -> Outcome {
     let question = Question::new(desired, node, packet);
     match packet.state {
-        ConnState::Established => Outcome::Untouched,
         ConnState::Invalid if question.path == Path::Forward => Outcome::Dropped,
-        ConnState::Invalid => Outcome::Untouched,
+        ConnState::Invalid | ConnState::Established => Outcome::Untouched,
         ConnState::New => {
             let meant = question.meant();
             question

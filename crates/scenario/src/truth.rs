@@ -154,7 +154,7 @@ fn tcp() -> String {
 /// When the file is missing or malformed.
 pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
     let text = read(path)?;
-    let file: TableFile = serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(path, err))?;
+    let file: TableFile = serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(path, &err))?;
     let mut variants = Vec::new();
     if file.variants.is_empty() || !file.flows.is_empty() {
         let plain = VariantPart {
@@ -164,10 +164,10 @@ pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
             flows: None,
             instead: Vec::new(),
         };
-        variants.push(variant(&file, &plain).map_err(|err| ScenarioError::form(path, err))?);
+        variants.push(variant(&file, &plain).map_err(|err| ScenarioError::form(path, &err))?);
     }
     for part in &file.variants {
-        let failed = |err| ScenarioError::form(path, format!("variant {:?}: {err}", part.name));
+        let failed = |err| ScenarioError::form(path, &format!("variant {:?}: {err}", part.name));
         variants.push(variant(&file, part).map_err(failed)?);
     }
     Ok(TruthTable {
@@ -279,16 +279,19 @@ fn expect(part: &ExpectPart, names: Names<'_>) -> Result<Outcome, String> {
 struct Names<'a>(&'a BTreeMap<String, String>);
 
 impl Names<'_> {
-    fn text<'t>(&'t self, name: &'t str) -> &'t str {
+    fn text<'t>(self, name: &'t str) -> &'t str
+    where
+        Self: 't,
+    {
         self.0.get(name).map_or(name, String::as_str)
     }
 
-    fn ip(&self, name: &str) -> Result<IpAddr, String> {
+    fn ip(self, name: &str) -> Result<IpAddr, String> {
         self.text(name).parse().map_err(|_| format!("{name}: no address"))
     }
 
     /// `NAME`, `NAME:port`, or a socket address.
-    fn socket(&self, name: &str) -> Result<SocketAddr, String> {
+    fn socket(self, name: &str) -> Result<SocketAddr, String> {
         if let Ok(socket) = self.text(name).parse() {
             return Ok(socket);
         }
