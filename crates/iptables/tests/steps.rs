@@ -56,8 +56,6 @@ fn chain_lines_are_sorted_and_the_first_insertion_ends_topmost() {
     assert_eq!(
         text(&full_step(), Tool::NfTables),
         "\
-*filter
-COMMIT
 *nat
 :KUBE-FW-B - [0:0]
 :KUBE-PROXY-CANARY - [0:0]

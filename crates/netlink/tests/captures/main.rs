@@ -1,6 +1,8 @@
 //! Tests on captured messages (`tests/data`): what this crate reads must be what the system's tools said of the same
 //! kernel state.
 
+// The captures are of a little-endian machine.
+#![cfg(target_endian = "little")]
 #![allow(
     clippy::unwrap_used,
     clippy::format_push_string,
@@ -14,6 +16,7 @@ mod own_rules;
 mod render;
 mod render_match;
 mod replies;
+mod wire;
 
 use std::path::PathBuf;
 

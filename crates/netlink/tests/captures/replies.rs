@@ -9,7 +9,7 @@ use netlink::message::{Messages, Reply};
 use netlink::nfacct;
 use netlink::nfnl::Family;
 use netlink::nft::{self, Hook, Policy};
-use netlink::{Errno, KernelError};
+use netlink::{Errno, KernelError, ipset};
 
 fn refusal(name: &str) -> KernelError {
     let bytes = data(name);
@@ -172,6 +172,27 @@ fn a_dump_goes_on_in_the_next_buffer() {
 }
 
 #[test]
+fn an_answer_of_one_message_ends_with_it() {
+    let bytes = data("generation.bin");
+    let mut count = 0;
+    let progress = Dump::new(1).read(&bytes, |_| {
+        count += 1;
+        Ok::<(), DumpError>(())
+    });
+    assert_eq!((progress, count), (Ok(Progress::Complete), 1));
+}
+
+#[test]
+fn a_refused_request_is_an_error_with_the_kernels_reason() {
+    let bytes = data("error.bin");
+    let result = Dump::new(7).read(&bytes, |_| Ok::<(), DumpError>(()));
+    let Err(DumpError::Refused(error)) = result else {
+        panic!("{result:?}")
+    };
+    assert_eq!(error.errno, Errno::ENOENT);
+}
+
+#[test]
 fn a_change_during_a_dump_is_told_at_its_end() {
     let mut bytes = data("chain-rules.bin");
     bytes[6] |= 0x10; // NLM_F_DUMP_INTR on the first message only
@@ -209,6 +230,19 @@ fn accounting_objects_have_names_and_numbers() {
         objects
             .iter()
             .all(|object| object.packets == 0 && object.bytes == 0)
+    );
+}
+
+#[test]
+fn a_sets_name_is_told_by_its_number() {
+    let bytes = data("ipset-name.bin");
+    assert_eq!(ipset::read_name(messages(&bytes)[0]), Ok("NLX-SET6"));
+    let mut request = Vec::new();
+    ipset::NameRequest { index: 1 }.encode(1, &mut request).unwrap();
+    // nfgenmsg; protocol 7 as attribute 1; 1 in network order as attribute 11.
+    assert_eq!(
+        request[16..],
+        [0, 0, 0, 0, 5, 0, 1, 0, 7, 0, 0, 0, 6, 0, 11, 0, 0, 1, 0, 0]
     );
 }
 

@@ -70,6 +70,7 @@ iptables-restore <forms.v4.rules
 ip6tables-restore <forms.v6.rules
 save iptables forms.v4.rules
 save ip6tables forms.v6.rules
+./capture.py ipset-name 1 ipset-name.bin
 ./capture.py dump getrule ip forms.v4.bin
 ./capture.py dump getrule ip6 forms.v6.bin
 

@@ -156,8 +156,7 @@ fn more_expressions(parts: &Parts) -> Expr<'_> {
     let [a, b, c, ..] = parts.numbers;
     let [first, second, third, fourth] = parts.options;
     let registers = parts.numbers.map(Register);
-    let (name, info) = (parts.name.as_str(), parts.bytes[0].as_slice());
-    let short = |number: u32| u16::try_from(number & 0xffff).unwrap();
+    let name = parts.name.as_str();
     match parts.pick {
         15 => Expr::Lookup {
             set: name,
@@ -184,6 +183,16 @@ fn more_expressions(parts: &Parts) -> Expr<'_> {
             proto_min: second.then_some(Register(b)),
             proto_max: third.then_some(Register(c)),
         },
+        _ => last_expressions(parts),
+    }
+}
+
+fn last_expressions(parts: &Parts) -> Expr<'_> {
+    let [a, b, c, ..] = parts.numbers;
+    let [first, second, third, fourth] = parts.options;
+    let (name, info) = (parts.name.as_str(), parts.bytes[0].as_slice());
+    let short = |number: u32| u16::try_from(number & 0xffff).unwrap();
+    match parts.pick {
         19 => Expr::Reject {
             kind: pick(RejectType::ALL, a),
             code: first.then(|| b.to_be_bytes()[3]),

@@ -5,7 +5,7 @@ use netlink::message::{Message, Messages, Reply};
 use netlink::nfnl::Family;
 use netlink::nft::Expr;
 use netlink::packet::PacketView;
-use netlink::{conntrack, nfacct, nft, xt};
+use netlink::{conntrack, ipset, nfacct, nft, xt};
 use proptest::prelude::*;
 
 use super::framed;
@@ -37,6 +37,7 @@ fn read_message(message: Message<'_>) {
     let _ = nft::dump_generation(message);
     let _ = conntrack::Message::read(message);
     let _ = nfacct::Object::read(message);
+    let _ = ipset::read_name(message);
     match nft::Message::read(message) {
         Ok(nft::Message::NewRule(rule) | nft::Message::DeletedRule(rule)) => {
             for expression in rule.expressions {
@@ -92,7 +93,7 @@ proptest! {
 
     #[test]
     fn arbitrary_payloads_never_panic(
-        subsystem in prop::sample::select(vec![0_u16, 1, 7, 10]),
+        subsystem in prop::sample::select(vec![0_u16, 1, 6, 7, 10]),
         operation in 0_u16..24,
         flags in any::<u16>(),
         payload in prop::collection::vec(any::<u8>(), 0..300),
