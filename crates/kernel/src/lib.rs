@@ -5,7 +5,9 @@
 //! * What it deliberately does not know: Kubernetes, and when anything should be done.
 //! * Where to start reading: [`RuleKernel`].
 
+pub mod addresses;
 mod classify;
+pub mod conntrack;
 pub mod fake;
 pub mod guard;
 mod lines;
@@ -16,10 +18,14 @@ pub mod probe;
 mod process;
 mod socket;
 pub mod sysctl;
+mod trace_table;
+mod watch;
 
 pub use fake::FakeKernel;
 pub use live::LiveKernel;
 pub use socket::SocketError;
+pub use trace_table::{TraceTable, Traced};
+pub use watch::{Committed, GenerationWatch, TraceWatch};
 
 use lines::LineSplitter;
 

@@ -190,7 +190,9 @@ impl FakeKernel {
         };
         let tables = self.tables.get_mut(family);
         let mut batch = Batch::new(tables, table);
-        let outcome = batch.restore(&host, lines).and_then(|()| batch.validate());
+        let outcome = batch
+            .restore(&host, lines)
+            .and_then(|()| batch.validate(self.backend));
         let log = batch.log();
         if let Err(detail) = outcome {
             tables.take_back(log);

@@ -2,6 +2,7 @@
 
 use super::graph::{Callers, validate};
 use super::line::{self, Host};
+use crate::Backend;
 use iptables::ast::{Chain, ChainName, Rule, Ruleset, Table, TableName};
 use iptables::names::StaticChain;
 use iptables::plan::TableWrite;
@@ -206,10 +207,10 @@ impl<'a> Batch<'a> {
     }
 
     /// What the kernel looks at when the batch is committed.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(super) fn validate(&self, backend: Backend) -> Result<(), String> {
         let empty = Callers::default();
         let callers = self.tables.callers.get(&self.name).unwrap_or(&empty);
-        validate(self.name, self.table(), callers, &self.added)
+        validate(backend, self.name, self.table(), callers, &self.added)
     }
 
     /// How to take everything back.
