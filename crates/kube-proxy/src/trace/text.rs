@@ -3,6 +3,7 @@
 use super::args::TraceArgs;
 use super::describe;
 use comfy_table::{ContentArrangement, Row, Table, presets};
+use iptables::ast::{ChainName, Policy, TableName};
 use iptables::trace::{Condition, Event, Place};
 use path::{Answer, Host, Step, Way};
 use std::io::{self, Write};
@@ -79,7 +80,12 @@ fn conditions(all: &[(&Condition, bool)]) -> String {
     for (condition, holds) in all {
         if !holds && is_seen(condition) && unseen > 1 {
             if !std::mem::replace(&mut unseen_told, true) {
-                words.push(format!("not: {condition}, nor in {} other lists", unseen - 1));
+                let others = if unseen == 2 {
+                    "the other list"
+                } else {
+                    "any other list"
+                };
+                words.push(format!("not: {condition}, nor in {others} ({unseen})"));
             }
             continue;
         }
@@ -133,7 +139,7 @@ fn row(host: &Host, answer: &Answer, step: &Step<'_>) -> Option<Row> {
             place.table.to_string(),
             place.chain.to_string(),
             place.rule.to_string(),
-            format!("{note}{}", describe::rule_text(host, family, place)),
+            format!("{note}{}", describe::short_rule_text(host, family, place)),
             packet,
         ])
     };
@@ -150,6 +156,13 @@ fn row(host: &Host, answer: &Answer, step: &Step<'_>) -> Option<Row> {
         Step::Rules(Event::Passed { place, failed }) => {
             Some(of_rule(place, &format!("[no: {failed}] "), String::new()))
         }
+        // An empty chain that accepts is not worth a line.
+        Step::Rules(Event::Policy {
+            table,
+            chain,
+            policy: Policy::Accept,
+            ..
+        }) if is_empty(host, answer, *table, chain) => None,
         Step::Rules(Event::Policy {
             hook,
             table,
@@ -166,6 +179,13 @@ fn row(host: &Host, answer: &Answer, step: &Step<'_>) -> Option<Row> {
         // Told in the heading: what the way stands on.
         Step::Rules(Event::Assumed { .. } | Event::Chance { .. }) => None,
     }
+}
+
+fn is_empty(host: &Host, answer: &Answer, table: TableName, chain: &ChainName) -> bool {
+    let rules = host.rules.get(answer.packet.family());
+    rules
+        .chain(table, chain.as_str())
+        .is_none_or(|chain| chain.rules.is_empty())
 }
 
 fn table(args: &TraceArgs) -> Table {
