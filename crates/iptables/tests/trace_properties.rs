@@ -92,19 +92,19 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         .prop_map(|(target, matches, bits)| {
             let mut rule = Rule::new(target);
             rule.matches = matches;
-            if bits & 1 == 1 {
-                let interface: Arc<str> = if bits & 2 == 2 {
+            if bits & 0x1 == 0x1 {
+                let interface: Arc<str> = if bits & 0x2 == 0x2 {
                     "cali+".into()
                 } else {
                     "eth0".into()
                 };
-                rule.in_interface = Some(if bits & 4 == 4 {
+                rule.in_interface = Some(if bits & 0x4 == 0x4 {
                     Is::Not(interface)
                 } else {
                     Is::Equal(interface)
                 });
             }
-            if bits & 24 == 24 {
+            if bits & 0x18 == 0x18 {
                 rule.src = Some(Is::Not("10.0.0.0/24".parse().expect("a network")));
             }
             rule

@@ -10,11 +10,11 @@ use path::{
 use std::net::{IpAddr, SocketAddr};
 
 fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
+    text.parse().expect("a good address")
 }
 
 fn at(text: &str) -> SocketAddr {
-    text.parse().unwrap()
+    text.parse().expect("a good address")
 }
 
 /// The node of all these cases: node-a, with a pod bridge, and a route to the other node's pods.
@@ -25,10 +25,10 @@ fn node(case: &str, dump: &str) -> Host {
     assert_eq!(saved.opaque, [], "{}", path.display());
     let interface = |name: &str, address: &str| HostInterface {
         name: name.into(),
-        addresses: vec![address.parse().unwrap()],
+        addresses: vec![address.parse().expect("a good address")],
     };
     let route = |to: &str, via: &str| Route {
-        to: to.parse().unwrap(),
+        to: to.parse().expect("a good address"),
         via: Some(ip(via)),
         interface: "eth0".into(),
     };
@@ -147,8 +147,8 @@ fn untracked_packets_never_meet_nat() {
     let cache = || HostInterface {
         name: "nodelocaldns".into(),
         addresses: vec![
-            "169.254.20.10/32".parse().unwrap(),
-            "10.96.0.10/32".parse().unwrap(),
+            "169.254.20.10/32".parse().expect("a good address"),
+            "10.96.0.10/32".parse().expect("a good address"),
         ],
     };
     let mut before_only = node(case, "iptables-save-pre-only.txt");
@@ -226,7 +226,7 @@ fn node_ports_answer_on_every_local_address_unless_they_are_limited() {
         let mut host = node(case, dump);
         host.interfaces[0]
             .addresses
-            .push("203.0.113.30/32".parse().unwrap());
+            .push("203.0.113.30/32".parse().expect("a good address"));
         host
     };
     let answer = go(

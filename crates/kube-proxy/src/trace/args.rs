@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// Where a packet goes on this host, and why: every rule it meets, and every way it can take with its chance.
 #[derive(Clone, Debug, Args)]
 pub struct TraceArgs {
-    /// Source address, with a port if that matters: 10.0.0.2, 10.0.0.2:5000, [fd00::2]:5000.
+    /// Source address, with a port if that matters: `10.0.0.2`, `10.0.0.2:5000`, `[fd00::2]:5000`.
     #[arg(long, value_name = "IP[:PORT]")]
     pub from: Source,
     /// Destination address and port: 10.96.0.10:53.
@@ -182,11 +182,8 @@ impl FromStr for RouteArg {
             let value = words.next().ok_or_else(|| format!("{word:?} without a value"))?;
             match word {
                 "via" => {
-                    via = Some(
-                        value
-                            .parse::<IpAddr>()
-                            .map_err(|err| format!("via {value}: {err}"))?,
-                    )
+                    let hop: IpAddr = value.parse().map_err(|err| format!("via {value}: {err}"))?;
+                    via = Some(hop);
                 }
                 "dev" => interface = Some(value.into()),
                 _ => return Err(format!("{word:?} is neither via nor dev")),

@@ -1,6 +1,6 @@
 //! The words for what an answer holds, shared by text and JSON.
 
-use iptables::ast::Rule;
+use iptables::ast::{Match, Rule};
 use iptables::render::RuleText;
 use iptables::trace::{Did, Interface, Place};
 use model::Family;
@@ -17,6 +17,20 @@ pub(super) fn rule<'a>(host: &'a Host, family: Family, place: &Place) -> Option<
 /// The rule's words as `iptables-save` prints them.
 pub(super) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
     rule(host, family, place).map_or_else(String::new, |rule| RuleText { rule, family }.to_string())
+}
+
+/// The rule's words without its comment, and the comment behind them: what people look for is what it does.
+pub(super) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
+    let Some(found) = rule(host, family, place) else {
+        return String::new();
+    };
+    let mut bare = found.clone();
+    bare.matches.retain(|one| !matches!(one, Match::Comment(_)));
+    let words = RuleText { rule: &bare, family }.to_string();
+    match found.comment() {
+        Some(comment) => format!("{words} # {comment}").trim_start().to_owned(),
+        None => words,
+    }
 }
 
 /// What a rule did to the packet, where it did something to it.
@@ -88,7 +102,7 @@ pub(super) fn end(end: &End) -> String {
         },
         End::Rejected(with) => format!("REJECT ({with})"),
         End::Dropped => "DROP".to_owned(),
-        End::NoRoute => "no route: never sent".to_owned(),
+        End::NoRoute => "no route: goes nowhere".to_owned(),
         End::Undecided(why) => format!("cannot be decided: {why}"),
     }
 }

@@ -52,8 +52,8 @@ fn arriving(interface: &str) -> Origin {
 
 fn outside(desired: &Desired) -> IpAddr {
     match desired.node.family {
-        Family::V4 => "198.51.100.7".parse().unwrap(),
-        Family::V6 => "2001:db8:ffff::7".parse().unwrap(),
+        Family::V4 => "198.51.100.7".parse().expect("a good address"),
+        Family::V6 => "2001:db8:ffff::7".parse().expect("a good address"),
     }
 }
 
@@ -93,8 +93,8 @@ fn sources(
     facts: &NodeFacts,
 ) -> Vec<(IpAddr, Origin)> {
     let pod: IpAddr = match desired.node.family {
-        Family::V4 => "10.244.0.77".parse().unwrap(),
-        Family::V6 => "fd00:10:244::77".parse().unwrap(),
+        Family::V4 => "10.244.0.77".parse().expect("a good address"),
+        Family::V6 => "fd00:10:244::77".parse().expect("a good address"),
     };
     let mut all = vec![(pod, arriving("cali7")), (outside(desired), arriving("eth0"))];
     all.extend(own(desired, facts).into_iter().map(|ip| (ip, Origin::Host)));
