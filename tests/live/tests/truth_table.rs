@@ -10,7 +10,7 @@ use live::truth::rounds::{Round, rounds};
 use live::truth::site::Site;
 use live::daemon;
 use model::Family;
-use scenario::{TruthTable, Variant, truth_tables};
+use scenario::{Variant, truth_tables};
 use std::time::Instant;
 
 const TABLES: [&str; 13] = [

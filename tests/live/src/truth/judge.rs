@@ -212,10 +212,14 @@ fn untouched(one: &Asked<'_>, facts: &NodeFacts) -> Option<String> {
 
 /// A rule that accepts this port has counted.
 fn accepted(one: &Asked<'_>, moved: &BTreeMap<String, u64>) -> Option<String> {
-    let port = format!("--dport {} ", one.flow.packet.dst.port());
+    let packet = &one.flow.packet;
+    let is_about = [
+        format!("-p {} ", packet.protocol.as_lower()),
+        format!("--dport {} ", packet.dst.port()),
+    ];
     let counted = moved
         .keys()
-        .any(|rule| rule.contains(&port) && rule.ends_with("-j ACCEPT"));
+        .any(|rule| is_about.iter().all(|words| rule.contains(words)) && rule.ends_with("-j ACCEPT"));
     (!counted).then(|| "no rule accepted it".to_owned())
 }
 

@@ -36,14 +36,14 @@ pub fn rounds(variant: &Variant) -> Vec<Round<'_>> {
     for flow in &variant.flows {
         let station = station(flow, &variant.facts);
         let source = flow.packet.src;
-        let fits = |round: &&mut Round<'_>| {
+        let fits = |round: &Round<'_>| {
             let known = round.stations.get(&source);
             let borrowing = |other: &Station| *other == Station::NodeBorrowing;
             // An address that the node has borrowed is no stranger's any more.
             let alike = round.stations.values().all(|other| borrowing(other) == borrowing(&station));
             alike && known.is_none_or(|known| *known == station)
         };
-        let round = match rounds.iter_mut().position(|mut round| fits(&&mut *round)) {
+        let round = match rounds.iter().position(fits) {
             Some(index) => &mut rounds[index],
             None => {
                 rounds.push(Round::default());
