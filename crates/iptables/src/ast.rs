@@ -4,6 +4,7 @@
 //! What we have no type for is kept word by word ([`Match::Other`], [`Target::Other`]).
 
 use ipnet::IpNet;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -95,6 +96,13 @@ impl ChainName {
 
     /// The name.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// So that maps by chain can be asked with a plain text.
+impl Borrow<str> for ChainName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -466,4 +474,11 @@ pub struct Table {
 pub struct Ruleset {
     /// The tables by name.
     pub tables: BTreeMap<TableName, Table>,
+}
+
+impl Ruleset {
+    /// A chain, if it is there.
+    pub fn chain(&self, table: TableName, chain: &str) -> Option<&Chain> {
+        self.tables.get(&table)?.chains.get(chain)
+    }
 }

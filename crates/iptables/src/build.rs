@@ -14,6 +14,7 @@ pub use service::service;
 pub use terms::{MAX_COMMENT, probability};
 
 use crate::ast::{ChainName, Ports, Rule, TableName};
+use model::crossing::ListedEndpoints;
 use std::collections::BTreeMap;
 
 /// What the rules' form depends on besides what traffic should do.
@@ -46,9 +47,6 @@ pub enum Nfacct {
 }
 
 /// Whether the rules of endpoints (chains SVC, SVL and SEP) carry comments.
-///
-/// Upstream leaves them out in large clusters: when all service ports together list more than
-/// [`EndpointComments::MOST_LISTED`] endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointComments {
     /// They do.
@@ -58,13 +56,9 @@ pub enum EndpointComments {
 }
 
 impl EndpointComments {
-    /// The most endpoints, listed by all service ports of a family together, with which comments are kept
-    /// (iptables.md 12, large cluster mode).
-    pub const MOST_LISTED: usize = 1000;
-
-    /// What holds when the service ports of a family list this many endpoints together.
-    pub fn for_listed(endpoints: usize) -> EndpointComments {
-        if endpoints > Self::MOST_LISTED {
+    /// What upstream does in a cluster whose services list this many endpoints (iptables.md 12, large cluster mode).
+    pub fn for_cluster(listed: &ListedEndpoints) -> EndpointComments {
+        if listed.is_large() {
             EndpointComments::Omitted
         } else {
             EndpointComments::Kept

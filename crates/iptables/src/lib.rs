@@ -8,7 +8,9 @@
 
 pub mod ast;
 pub mod build;
-pub mod diff;
+pub mod compare;
+mod family;
 pub mod names;
+pub mod parse;
 pub mod plan;
 pub mod render;

@@ -8,6 +8,7 @@ mod save;
 mod step;
 
 pub use rule::RuleText;
+pub(crate) use rule::TEXT_OPTIONS;
 pub use save::{RestoreText, SaveText};
 pub use step::{RetireText, StepText, Tool};
 

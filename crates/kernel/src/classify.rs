@@ -105,67 +105,68 @@ mod tests {
     }
 
     /// What iptables 1.8.9 really said, on kernel 6.18.
+    const SEEN: [(i32, &str, FailureKind); 12] = [
+        (
+            4,
+            "Another app is currently holding the xtables lock; still 3s 0us time ahead to have a chance to grab the lock...\nAnother app is currently holding the xtables lock. Perhaps you want to use the -w option?",
+            FailureKind::Busy,
+        ),
+        (
+            4,
+            "iptables-nft-restore v1.8.9 (nf_tables): \nline 7: CHAIN_DEL failed (Device or resource busy): chain E",
+            FailureKind::Refused,
+        ),
+        (
+            4,
+            "iptables-nft-restore v1.8.9 (nf_tables): \nline 6: RULE_APPEND failed (Too many links): rule in chain INPUT",
+            FailureKind::Refused,
+        ),
+        (
+            4,
+            "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (Invalid argument): rule in chain M",
+            FailureKind::Refused,
+        ),
+        (
+            2,
+            "iptables-nft-restore v1.8.9 (nf_tables): Chain 'NOPE' does not exist\nError occurred at line: 7\nTry `iptables-nft-restore -h' or 'iptables-nft-restore --help' for more information.",
+            FailureKind::Refused,
+        ),
+        (
+            1,
+            "iptables-nft-restore: line 2 failed: No chain/target/match by that name.",
+            FailureKind::Refused,
+        ),
+        (1, "iptables-restore: line 7 failed", FailureKind::Refused),
+        (
+            1,
+            "iptables-nft-restore: COMMIT expected at line 3",
+            FailureKind::Refused,
+        ),
+        (
+            4,
+            "iptables-nft v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
+            FailureKind::Denied,
+        ),
+        (
+            3,
+            "iptables v1.8.9 (legacy): can't initialize iptables table `filter': Permission denied (you must be root)\nPerhaps iptables or your kernel needs to be upgraded.",
+            FailureKind::Denied,
+        ),
+        (
+            4,
+            "Fatal: can't open lock file /run/xtables.lock: Permission denied",
+            FailureKind::Denied,
+        ),
+        (
+            3,
+            "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Table does not exist (do you need to insmod?)\nPerhaps iptables or your kernel needs to be upgraded.",
+            FailureKind::Other,
+        ),
+    ];
+
     #[test]
     fn real_complaints_have_their_kind() {
-        let seen = [
-            (
-                4,
-                "Another app is currently holding the xtables lock; still 3s 0us time ahead to have a chance to grab the lock...\nAnother app is currently holding the xtables lock. Perhaps you want to use the -w option?",
-                FailureKind::Busy,
-            ),
-            (
-                4,
-                "iptables-nft-restore v1.8.9 (nf_tables): \nline 7: CHAIN_DEL failed (Device or resource busy): chain E",
-                FailureKind::Refused,
-            ),
-            (
-                4,
-                "iptables-nft-restore v1.8.9 (nf_tables): \nline 6: RULE_APPEND failed (Too many links): rule in chain INPUT",
-                FailureKind::Refused,
-            ),
-            (
-                4,
-                "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (Invalid argument): rule in chain M",
-                FailureKind::Refused,
-            ),
-            (
-                2,
-                "iptables-nft-restore v1.8.9 (nf_tables): Chain 'NOPE' does not exist\nError occurred at line: 7\nTry `iptables-nft-restore -h' or 'iptables-nft-restore --help' for more information.",
-                FailureKind::Refused,
-            ),
-            (
-                1,
-                "iptables-nft-restore: line 2 failed: No chain/target/match by that name.",
-                FailureKind::Refused,
-            ),
-            (1, "iptables-restore: line 7 failed", FailureKind::Refused),
-            (
-                1,
-                "iptables-nft-restore: COMMIT expected at line 3",
-                FailureKind::Refused,
-            ),
-            (
-                4,
-                "iptables-nft v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
-                FailureKind::Denied,
-            ),
-            (
-                3,
-                "iptables v1.8.9 (legacy): can't initialize iptables table `filter': Permission denied (you must be root)\nPerhaps iptables or your kernel needs to be upgraded.",
-                FailureKind::Denied,
-            ),
-            (
-                4,
-                "Fatal: can't open lock file /run/xtables.lock: Permission denied",
-                FailureKind::Denied,
-            ),
-            (
-                3,
-                "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Table does not exist (do you need to insmod?)\nPerhaps iptables or your kernel needs to be upgraded.",
-                FailureKind::Other,
-            ),
-        ];
-        for (code, stderr, kind) in seen {
+        for (code, stderr, kind) in SEEN {
             assert_eq!(tool_failure(&ended(code, stderr)), kind, "{stderr}");
         }
     }

@@ -4,19 +4,9 @@ use crate::{CommitError, FailureKind};
 use iptables::ast::TableName;
 use iptables::plan::{Step, TableWrite};
 
-/// The built-in chains of a table, in the order in which `iptables-save` prints them.
-pub fn builtin_chains(table: TableName) -> &'static [&'static str] {
-    match table {
-        TableName::Raw => &["PREROUTING", "OUTPUT"],
-        TableName::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
-        TableName::Filter | TableName::Security => &["INPUT", "FORWARD", "OUTPUT"],
-        TableName::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
-    }
-}
-
 /// Whether a chain of this name is built into the table.
 pub fn is_builtin(table: TableName, chain: &str) -> bool {
-    builtin_chains(table).contains(&chain)
+    table.built_in().contains(&chain)
 }
 
 /// Refuses a step that would empty or delete a built-in chain.

@@ -5,19 +5,35 @@
 //! * What it deliberately does not know: Kubernetes, and when anything should be done.
 //! * Where to start reading: [`RuleKernel`].
 
+pub mod addresses;
 mod classify;
+pub mod conntrack;
 pub mod fake;
 pub mod guard;
+mod lines;
+mod live;
+pub mod nfacct;
+mod nft;
+pub mod probe;
 mod process;
 mod socket;
+pub mod sysctl;
+mod trace_table;
+mod watch;
 
 pub use fake::FakeKernel;
+pub use live::LiveKernel;
 pub use socket::SocketError;
+pub use trace_table::{TraceTable, Traced};
+pub use watch::{Committed, GenerationWatch, TraceWatch};
+
+use lines::LineSplitter;
 
 use iptables::ast::{Chain, ChainName, Policy, TableName};
 use iptables::plan::Step;
 use model::Family;
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// The tables that [`Scope::Everything`] reads, in this order.
 pub const OBSERVED_TABLES: [TableName; 3] = [TableName::Mangle, TableName::Filter, TableName::Nat];
@@ -32,6 +48,16 @@ pub enum Backend {
     NfTables,
     /// `x_tables`, by `iptables-legacy`, under `/run/xtables.lock`.
     Legacy,
+}
+
+/// `nf_tables` or `legacy`.
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::NfTables => "nf_tables",
+            Backend::Legacy => "legacy",
+        })
+    }
 }
 
 /// Which chains to read back.

@@ -57,7 +57,10 @@ fn look_up(socket: &mut Socket, name: &str) -> Result<Option<Counted>, SocketErr
         |sequence, bytes| Request::Get { name }.encode(sequence, bytes),
         |message| {
             let object = Object::read(message)?;
-            Ok(Counted { packets: object.packets, bytes: object.bytes })
+            Ok(Counted {
+                packets: object.packets,
+                bytes: object.bytes,
+            })
         },
     );
     match answer {
@@ -68,7 +71,10 @@ fn look_up(socket: &mut Socket, name: &str) -> Result<Option<Counted>, SocketErr
 
 /// Another process may have made it since: just as well.
 fn make(socket: &mut Socket, name: &str) -> Result<(), SocketError> {
-    let answer = socket.ask(|sequence, bytes| Request::New { name }.encode(sequence, bytes), |_| Ok(()));
+    let answer = socket.ask(
+        |sequence, bytes| Request::New { name }.encode(sequence, bytes),
+        |_| Ok(()),
+    );
     match answer {
         Err(error) if error.errno() != Some(Errno::EEXIST) => Err(error),
         _ => Ok(()),

@@ -68,7 +68,11 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn failed(verb: &'static str, name: &str, source: io::Error) -> SysctlError {
-    SysctlError { verb, name: name.to_owned(), source }
+    SysctlError {
+        verb,
+        name: name.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

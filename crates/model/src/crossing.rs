@@ -109,7 +109,11 @@ impl Claims {
             claimants.insert(at, claimant.clone());
             claimants.shrink_to_fit();
         }
-        let own = before.iter().chain(&after).map(|(_, claimant)| &claimant.service).next();
+        let own = before
+            .iter()
+            .chain(&after)
+            .map(|(_, claimant)| &claimant.service)
+            .next();
         if let Some(own) = own {
             affected.remove(own);
         }
@@ -121,7 +125,11 @@ impl Claims {
         let counts = |claimant: &&Claimant| {
             claimant.kind != ClaimKind::External || external_ips == ExternalIps::Allowed
         };
-        self.claimants.get(&key)?.iter().find(counts).map(|claimant| &claimant.service)
+        self.claimants
+            .get(&key)?
+            .iter()
+            .find(counts)
+            .map(|claimant| &claimant.service)
     }
 
     /// How many keys are claimed.
@@ -146,7 +154,10 @@ fn claims_of(service: &Service) -> BTreeSet<(ClaimKey, Claimant)> {
             continue;
         };
         let of_family = |ips: &[IpAddr]| -> Vec<IpAddr> {
-            ips.iter().copied().filter(|ip| Family::of(*ip) == family).collect()
+            ips.iter()
+                .copied()
+                .filter(|ip| Family::of(*ip) == family)
+                .collect()
         };
         let groups = [
             (ClaimKind::Allocated, vec![cluster_ip]),

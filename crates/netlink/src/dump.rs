@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::error::{DecodeError, KernelError};
-use crate::message::{Message, Messages, Reply};
+use crate::message::{Message, Messages, Reply, flags};
 
 /// How far a dump or a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub enum DumpError {
     Overrun,
 }
 
-/// Reads the answer to one request, buffer by buffer, and keeps nothing but where it is.
+/// Reads the answer to one request, buffer by buffer, and keeps nothing but where it is. The answer is a dump, or one
+/// message alone (`Request::Generation` and the like), or an acknowledgement.
 ///
 /// Messages with another sequence number (late answers, notifications) are passed over.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +65,12 @@ impl Dump {
             }
             self.interrupted |= message.header.is_dump_interrupted();
             match Reply::read(message).map_err(DumpError::Garbled)? {
-                Reply::Data(message) => each(message)?,
+                Reply::Data(message) => {
+                    each(message)?;
+                    if message.header.flags & flags::MULTI == 0 {
+                        return Ok(self.end());
+                    }
+                }
                 Reply::Done(None) | Reply::Ack(_) => return Ok(self.end()),
                 Reply::Done(Some(error)) | Reply::Refused(error) => {
                     return Err(DumpError::Refused(error).into());

@@ -55,6 +55,7 @@ pub mod attr;
 pub mod conntrack;
 pub mod dump;
 pub mod error;
+pub mod ipset;
 pub mod message;
 pub mod nfacct;
 pub mod nfnl;

@@ -30,7 +30,8 @@ pub enum Request<'a> {
         /// Name.
         name: &'a str,
     },
-    /// One object: one answer, or `ENOENT`. A kernel without accounting objects gives another error (`EINVAL`).
+    /// One object: one answer, or `ENOENT`. A kernel without accounting objects gives another error
+    /// (`EINVAL`, as for any subsystem that is not there).
     Get {
         /// Name.
         name: &'a str,

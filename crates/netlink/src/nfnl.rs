@@ -27,6 +27,7 @@ pub mod groups {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subsystem {
     Conntrack,
+    Ipset,
     Accounting,
     Nftables,
 }
@@ -35,6 +36,7 @@ impl Subsystem {
     const fn code(self) -> u8 {
         match self {
             Self::Conntrack => 1,
+            Self::Ipset => 6,
             Self::Accounting => 7,
             Self::Nftables => 10,
         }

@@ -57,5 +57,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 
 /// A path's last part without extension.
 pub(crate) fn stem(path: &Path) -> String {
-    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }

@@ -18,7 +18,8 @@ pub(crate) fn configuration(parts: &Value, node_name: &str) -> Result<KubeProxyC
     parts.insert("apiVersion".into(), "kubeproxy.config.k8s.io/v1alpha1".into());
     parts.insert("kind".into(), "KubeProxyConfiguration".into());
     parts.insert("hostnameOverride".into(), node_name.into());
-    let decoded = config::decode(&Value::Object(parts).to_string()).map_err(|err| format!("config: {err}"))?;
+    let decoded =
+        config::decode(&Value::Object(parts).to_string()).map_err(|err| format!("config: {err}"))?;
     if let Some(field) = decoded.unknown_fields.first() {
         return Err(format!("config: {field}: unknown field"));
     }
@@ -36,7 +37,8 @@ pub(crate) fn nets(texts: &[String]) -> Result<Vec<IpNet>, String> {
 
 /// An address with its network.
 pub(crate) fn net(text: &str) -> Result<IpNet, String> {
-    text.parse().map_err(|_| format!("{text}: no address with network"))
+    text.parse()
+        .map_err(|_| format!("{text}: no address with network"))
 }
 
 /// A snapshot of decoded objects, and the notes.
@@ -60,7 +62,10 @@ pub(crate) fn facts(
     config: &KubeProxyConfiguration,
     mut interface_addresses: Vec<IpAddr>,
 ) -> NodeFacts {
-    interface_addresses.extend([IpAddr::from([127, 0, 0, 1]), IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)]);
+    interface_addresses.extend([
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    ]);
     interface_addresses.sort();
     interface_addresses.dedup();
     let mut facts = NodeFacts {
@@ -81,4 +86,3 @@ pub(crate) fn facts(
 pub(crate) fn desired(snapshot: &Snapshot, facts: &NodeFacts, settings: &Settings) -> PerFamily<Desired> {
     PerFamily::from_fn(|family: Family| Desired::from_snapshot(snapshot, family, facts, settings).0)
 }
-

@@ -41,7 +41,8 @@ fn load<T>(
     read: impl Fn(&Path) -> Result<T, ScenarioError>,
 ) -> Vec<T> {
     let paths = error::list(folder).map(|paths| paths.into_iter().filter(|path| is_wanted(path)));
-    let loaded: Result<Vec<T>, ScenarioError> = paths.and_then(|paths| paths.map(|path| read(&path)).collect());
+    let loaded: Result<Vec<T>, ScenarioError> =
+        paths.and_then(|paths| paths.map(|path| read(&path)).collect());
     match loaded {
         Ok(loaded) if loaded.is_empty() => panic!("{}: no scenario there", folder.display()),
         Ok(loaded) => loaded,

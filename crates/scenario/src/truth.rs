@@ -167,7 +167,12 @@ fn variant(file: &TableFile, part: &VariantPart) -> Result<Variant, String> {
     let documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
     let (snapshot, notes) = host::snapshot(documents.clone());
     let addresses = host::nets(&file.node.addresses)?;
-    let facts = host::facts(&file.node.name, &snapshot, &config, addresses.iter().map(IpNet::addr).collect());
+    let facts = host::facts(
+        &file.node.name,
+        &snapshot,
+        &config,
+        addresses.iter().map(IpNet::addr).collect(),
+    );
     let settings = config::settings(&config, &facts);
     let rows = rows(file, part)?;
     let names = Names(&file.names);
@@ -203,7 +208,9 @@ fn rows(file: &TableFile, part: &VariantPart) -> Result<Vec<FlowPart>, String> {
 
 fn flow(row: &FlowPart, names: Names<'_>, facts: &NodeFacts) -> Result<Flow, String> {
     let src = names.ip(&row.from)?;
-    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.as_lower() == row.proto);
+    let protocol = Protocol::ALL
+        .into_iter()
+        .find(|protocol| protocol.as_lower() == row.proto);
     let protocol = protocol.ok_or_else(|| format!("{}: no protocol", row.proto))?;
     let origin = match (row.origin.as_deref(), &row.in_interface) {
         (Some("host"), None) => Origin::Host,
@@ -230,7 +237,10 @@ fn expect(part: &ExpectPart, names: Names<'_>) -> Result<Outcome, String> {
                 other => Err(format!("{other:?}: no outcome")),
             };
         }
-        ExpectPart::Delivered { endpoints, masquerade } => (endpoints, masquerade),
+        ExpectPart::Delivered {
+            endpoints,
+            masquerade,
+        } => (endpoints, masquerade),
     };
     let deliver = |text: &String| -> Result<Delivery, String> {
         Ok(Delivery {
@@ -268,6 +278,9 @@ impl Names<'_> {
         }
         let wrong = || format!("{name}: no address and port");
         let (host, port) = name.rsplit_once(':').ok_or_else(wrong)?;
-        Ok(SocketAddr::new(self.ip(host)?, port.parse().map_err(|_| wrong())?))
+        Ok(SocketAddr::new(
+            self.ip(host)?,
+            port.parse().map_err(|_| wrong())?,
+        ))
     }
 }

@@ -4,6 +4,7 @@ use super::terms::{comment, commented, host, if_local, if_not_local, jump, netwo
 use super::terms::{probability, protocol_module};
 use super::{BuildContext, Dispatch, EndpointComments, Nfacct, ServiceRules};
 use crate::ast::{AddrType, ChainName, Is, Match, Proto, Recent, RecentAction, Rule, TableName, Target};
+use crate::family::reject_with;
 use crate::names::{NFACCT_LOCALHOST_NODE_PORTS, PortChains, StaticChain, endpoint_chain};
 use ipnet::IpNet;
 use model::{
@@ -405,12 +406,4 @@ fn has_endpoints(frontend: &Frontend) -> bool {
 
 fn masquerades(route: Route) -> bool {
     matches!(route, Route::Endpoints { masquerade: true, .. })
-}
-
-/// What REJECT answers when it isn't told, as iptables-save prints it.
-fn reject_with(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "icmp-port-unreachable",
-        Family::V6 => "icmp6-port-unreachable",
-    }
 }

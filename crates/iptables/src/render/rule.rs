@@ -2,9 +2,11 @@
 
 use super::Written;
 use crate::ast::{AddrType, CtState, Is, Match, PortRange, Ports, Recent, RecentAction, Rule, Target};
+use crate::family::full_mask;
 use ipnet::IpNet;
 use model::Family;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 /// A rule's words as `iptables-save` prints them, from `-s` to the target, without the `-A CHAIN`.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +53,8 @@ fn words(out: &mut dyn Write, rule: &Rule, family: Family) -> Written {
     interface(out, "-o", rule.out_interface.as_ref())?;
     if let Some(protocol) = &rule.protocol {
         not(out, protocol)?;
-        out.write_str(" -p ")?;
-        out.write_str(protocol.value().as_str())?;
+        out.write_str(" -p")?;
+        bare(out, protocol.value().as_str())?;
     }
     for m in &rule.matches {
         one_match(out, m, family)?;
@@ -74,10 +76,11 @@ fn address(out: &mut dyn Write, option: &str, is: Option<&Is<IpNet>>) -> Written
     write!(out, " {option} {}", is.value())
 }
 
-fn interface(out: &mut dyn Write, option: &str, is: Option<&Is<std::sync::Arc<str>>>) -> Written {
+fn interface(out: &mut dyn Write, option: &str, is: Option<&Is<Arc<str>>>) -> Written {
     let Some(is) = is else { return Ok(()) };
     not(out, is)?;
-    write!(out, " {option} {}", is.value())
+    write!(out, " {option}")?;
+    bare(out, is.value())
 }
 
 fn one_match(out: &mut dyn Write, m: &Match, family: Family) -> Written {
@@ -102,14 +105,14 @@ fn one_match(out: &mut dyn Write, m: &Match, family: Family) -> Written {
         Match::Probability(units) => probability(out, *units),
         Match::Recent(recent) => one_recent(out, recent, family),
         Match::Nfacct(name) => {
-            // The module prints a space of its own before the value: nfacct_save of extensions/libxt_nfacct.c.
+            // The module prints a space of its own before the value: `nfacct_save` of `extensions/libxt_nfacct.c`.
             out.write_str(" -m nfacct --nfacct-name ")?;
             text_value(out, name)
         }
         Match::Other { module, words } => {
             if !module.is_empty() {
-                out.write_str(" -m ")?;
-                out.write_str(module)?;
+                out.write_str(" -m")?;
+                bare(out, module)?;
             }
             other_words(out, words)
         }
@@ -142,7 +145,8 @@ fn ct_state(out: &mut dyn Write, is: &Is<Vec<CtState>>) -> Written {
 fn address_type(out: &mut dyn Write, option: &str, is: Option<&Is<AddrType>>) -> Written {
     let Some(is) = is else { return Ok(()) };
     not(out, is)?;
-    write!(out, " {option} {}", is.value().as_str())
+    write!(out, " {option}")?;
+    bare(out, is.value().as_str())
 }
 
 fn mark(out: &mut dyn Write, is: &Is<(u32, u32)>) -> Written {
@@ -175,16 +179,9 @@ fn one_recent(out: &mut dyn Write, recent: &Recent, family: Family) -> Written {
         RecentAction::Set => out.write_str(" --set")?,
         RecentAction::RcheckReap { seconds } => write!(out, " --rcheck --seconds {seconds} --reap")?,
     }
-    let mask = full_mask(family);
-    write!(out, " --name {} --mask {mask} --rsource", recent.name)
-}
-
-/// The mask of a whole address, as `-m recent` prints it.
-pub(crate) fn full_mask(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "255.255.255.255",
-        Family::V6 => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-    }
+    out.write_str(" --name")?;
+    bare(out, &recent.name)?;
+    write!(out, " --mask {} --rsource", full_mask(family))
 }
 
 fn target(out: &mut dyn Write, target: &Target) -> Written {
@@ -201,21 +198,24 @@ fn target(out: &mut dyn Write, target: &Target) -> Written {
         Target::Accept => out.write_str(" -j ACCEPT"),
         Target::Drop => out.write_str(" -j DROP"),
         Target::Return => out.write_str(" -j RETURN"),
-        Target::Reject(with) => write!(out, " -j REJECT --reject-with {with}"),
+        Target::Reject(with) => {
+            out.write_str(" -j REJECT --reject-with")?;
+            bare(out, with)
+        }
         Target::Dnat(to) => write!(out, " -j DNAT --to-destination {to}"),
         Target::Masquerade(Ports::Kept) => out.write_str(" -j MASQUERADE"),
         Target::Masquerade(Ports::RandomFully) => out.write_str(" -j MASQUERADE --random-fully"),
         Target::Mark { value, mask } => write!(out, " -j MARK --set-xmark {value:#x}/{mask:#x}"),
         Target::Other { name, words } => {
-            out.write_str(" -j ")?;
-            out.write_str(name)?;
+            out.write_str(" -j")?;
+            bare(out, name)?;
             other_words(out, words)
         }
     }
 }
 
 /// Options whose value `iptables-save` prints as text, in quotes unless it is one plain word.
-const TEXT_OPTIONS: [&str; 6] = [
+pub(crate) const TEXT_OPTIONS: [&str; 6] = [
     "--comment",
     "--log-prefix",
     "--nflog-prefix",
@@ -224,22 +224,26 @@ const TEXT_OPTIONS: [&str; 6] = [
     "--selctx",
 ];
 
-fn other_words(out: &mut dyn Write, words: &[std::sync::Arc<str>]) -> Written {
+fn other_words(out: &mut dyn Write, words: &[Arc<str>]) -> Written {
     let mut before = "";
     for word in words {
-        let needs_quotes =
-            word.is_empty() || word.contains(|c: char| c.is_whitespace() || "\"\\'".contains(c));
         if TEXT_OPTIONS.contains(&before) {
             text_value(out, word)?;
-        } else if needs_quotes {
-            quoted(out, word)?;
         } else {
-            out.write_str(" ")?;
-            out.write_str(word)?;
+            bare(out, word)?;
         }
         before = word;
     }
     Ok(())
+}
+
+/// A word as it is, in quotes only if it would be another word without them.
+fn bare(out: &mut dyn Write, word: &str) -> Written {
+    if word.is_empty() || word.contains(|c: char| c.is_whitespace() || "\"\\'".contains(c)) {
+        return quoted(out, word);
+    }
+    out.write_str(" ")?;
+    out.write_str(word)
 }
 
 /// A text as the tools' `xtables_save_string` prints it: bare if it has only letters, digits, `_` and `-`.

@@ -3,6 +3,7 @@
 use super::Written;
 use super::rule::write_words;
 use crate::ast::{Chain, ChainName, Rule, Ruleset, Table, TableName};
+use crate::parse::Opaque;
 use model::Family;
 use std::fmt::{self, Write};
 
@@ -13,16 +14,36 @@ use std::fmt::{self, Write};
 pub struct SaveText<'a> {
     /// The tables.
     pub ruleset: &'a Ruleset,
+    /// Lines that were not understood when the tables were read, printed at the ends of their tables, and those of no
+    /// known table at the end of all.
+    pub opaque: &'a [Opaque],
     /// Their family.
     pub family: Family,
 }
 
+impl<'a> SaveText<'a> {
+    /// The text of tables and nothing else.
+    pub fn new(ruleset: &'a Ruleset, family: Family) -> Self {
+        SaveText {
+            ruleset,
+            opaque: &[],
+            family,
+        }
+    }
+}
+
 impl fmt::Display for SaveText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> Written {
+        let opaque = |f: &mut fmt::Formatter<'_>, table| {
+            let mut lines = self.opaque.iter().filter(|line| line.table == table);
+            lines.try_for_each(|line| writeln!(f, "{}", line.text))
+        };
         for (name, table) in &self.ruleset.tables {
-            write_table(f, *name, table, self.family, &|_| true)?;
+            table_rules(f, *name, table, self.family, &|_| true)?;
+            opaque(f, Some(*name))?;
+            end(f)?;
         }
-        Ok(())
+        opaque(f, None)
     }
 }
 
@@ -39,13 +60,15 @@ pub struct RestoreText<'a> {
 impl fmt::Display for RestoreText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> Written {
         for (name, table) in &self.ruleset.tables {
-            write_table(f, *name, table, self.family, &|chain| chain.policy.is_none())?;
+            table_rules(f, *name, table, self.family, &|chain| chain.policy.is_none())?;
+            end(f)?;
         }
         Ok(())
     }
 }
 
-fn write_table(
+/// A table up to its `COMMIT`.
+fn table_rules(
     out: &mut dyn Write,
     name: TableName,
     table: &Table,
@@ -64,7 +87,7 @@ fn write_table(
             command(out, "-A", chain_name, rule, family)?;
         }
     }
-    end(out)
+    Ok(())
 }
 
 /// Built-in chains in the order of the hooks, then the others by name.

@@ -83,7 +83,9 @@ impl StepText<'_> {
 impl fmt::Display for StepText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> Written {
         for (table, work) in work_by_table(self.step, self.tool) {
-            self.table(f, table, &work)?;
+            if !work.is_empty() {
+                self.table(f, table, &work)?;
+            }
         }
         Ok(())
     }
@@ -123,6 +125,11 @@ struct TableWork<'a> {
 }
 
 impl<'a> TableWork<'a> {
+    fn is_empty(&self) -> bool {
+        let nothing_added = |write: &TableWrite| write.insert.is_empty() && write.append.is_empty();
+        self.fresh_chains().is_empty() && self.delete.is_empty() && self.write.is_none_or(nothing_added)
+    }
+
     /// Chains that begin empty, sorted.
     fn fresh_chains(&self) -> BTreeSet<&'a ChainName> {
         let mut chains = self.leaving();

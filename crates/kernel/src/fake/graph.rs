@@ -2,6 +2,7 @@
 //!
 //! The kernel looks only at what a built-in chain reaches (`nf_tables_validate`): a loop that nobody enters is taken.
 
+use crate::Backend;
 use iptables::ast::{ChainName, Rule, Table, TableName, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,12 +111,14 @@ struct Above {
 
 /// Looks at the rules that a batch added, in the state after it.
 pub(super) fn validate(
+    backend: Backend,
     name: TableName,
     table: &Table,
     callers: &Callers,
     added: &[(ChainName, Rule)],
 ) -> Result<(), String> {
     let mut walk = Walk {
+        backend,
         table,
         callers,
         below: BTreeMap::new(),
@@ -135,11 +138,20 @@ pub(super) fn validate(
             ));
         }
         // A chain that a later line of the same restore deleted does no harm.
-        if table.chains.contains_key(chain) {
+        if backend == Backend::NfTables && table.chains.contains_key(chain) {
             walk.check(chain, rule)?;
         }
     }
-    Ok(())
+    match backend {
+        Backend::NfTables => Ok(()),
+        Backend::Legacy => walk.check_everything(name),
+    }
+}
+
+/// Whether nothing behind this rule is ever reached: `x_tables` does not look there (`mark_source_chains`).
+fn ends_the_walk(rule: &Rule) -> bool {
+    matches!(rule.target, Target::Accept | Target::Drop | Target::Return)
+        && *rule == Rule::new(rule.target.clone())
 }
 
 fn is_builtin(table: &Table, chain: &ChainName) -> bool {
@@ -151,6 +163,7 @@ fn is_builtin(table: &Table, chain: &ChainName) -> bool {
 
 /// Walks over the jumps, each chain once per batch.
 struct Walk<'a> {
+    backend: Backend,
     table: &'a Table,
     callers: &'a Callers,
     below: BTreeMap<ChainName, Option<Below>>,
@@ -158,6 +171,21 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Legacy gets the whole table back each time, and may find fault with what was there before: a rule that stood
+    /// behind an unconditional verdict comes alive when that is deleted.
+    fn check_everything(&mut self, name: TableName) -> Result<(), String> {
+        for hook in name.built_in() {
+            let below = self.below(&crate::builtin_name(hook));
+            if below.loops {
+                return Err(format!("a loop under {hook}"));
+            }
+            if let Some(target) = below.targets.iter().find(|target| !target.hooks().contains(hook)) {
+                return Err(format!("{target:?} under {hook}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check(&mut self, chain: &ChainName, rule: &Rule) -> Result<(), String> {
         let mut reached = Below {
             targets: Restricted::of(rule).into_iter().collect(),
@@ -214,6 +242,9 @@ impl Walk<'_> {
             .get(chain)
             .map_or(&[][..], |content| &content.rules)
         {
+            if self.backend == Backend::Legacy && ends_the_walk(rule) {
+                break;
+            }
             sum.targets.extend(Restricted::of(rule));
             let Some(callee) = callee(rule) else { continue };
             if !seen.insert(callee.clone()) {

@@ -1,5 +1,6 @@
 //! What the tools refuse about one line, as seen with iptables 1.8.9 on kernel 6.18.
 
+use crate::Backend;
 use crate::guard::is_builtin;
 use ipnet::IpNet;
 use iptables::ast::{ChainName, Is, Match, Proto, Rule, Table, TableName, Target};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 /// Where a line is read.
 pub(super) struct Host<'a> {
+    pub(super) backend: Backend,
     pub(super) family: Family,
     pub(super) table: TableName,
     pub(super) counters: &'a BTreeSet<Arc<str>>,
@@ -75,7 +77,9 @@ fn check_interfaces(chain: &ChainName, rule: &Rule) -> Result<(), String> {
 fn check_match(host: &Host<'_>, rule: &Rule, found: &Match) -> Result<(), String> {
     match found {
         Match::Comment(text) if text.len() > COMMENT => Err("Comment must be shorter".to_owned()),
-        Match::Ports { module, .. } if !has_protocol(rule, *module) => {
+        Match::Ports { module, src, dst }
+            if !ports_fit(host, rule, *module, src.is_some() || dst.is_some()) =>
+        {
             Err(format!("{module} match requires '-p {}'", module.as_lower()))
         }
         Match::Nfacct(name) if !host.counters.contains(name) => Err(format!(
@@ -85,6 +89,16 @@ fn check_match(host: &Host<'_>, rule: &Rule, found: &Match) -> Result<(), String
     }
 }
 
+/// What iptables-nft writes without the structure of xtables, it does not hold to the rule that `! -p` does not do.
+fn ports_fit(host: &Host<'_>, rule: &Rule, module: Protocol, has_ports: bool) -> bool {
+    let is_native = host.backend == Backend::NfTables && module != Protocol::Sctp && has_ports;
+    let inverted = Rule {
+        protocol: rule.protocol.as_ref().map(|p| Is::Equal(p.value().clone())),
+        ..rule.clone()
+    };
+    has_protocol(rule, module) || (is_native && has_protocol(&inverted, module))
+}
+
 fn has_protocol(rule: &Rule, wanted: Protocol) -> bool {
     matches!(
         (&rule.protocol, wanted),
@@ -92,6 +106,12 @@ fn has_protocol(rule: &Rule, wanted: Protocol) -> bool {
             | (Some(Is::Equal(Proto::Udp)), Protocol::Udp)
             | (Some(Is::Equal(Proto::Sctp)), Protocol::Sctp)
     )
+}
+
+/// For the target's ports the tool looks at the protocol's number and not at the `!` before it.
+fn names_protocol_with_ports(rule: &Rule) -> bool {
+    let named = rule.protocol.as_ref().map(Is::value);
+    matches!(named, Some(Proto::Tcp | Proto::Udp | Proto::Sctp))
 }
 
 fn check_target(host: &Host<'_>, table: &Table, rule: &Rule) -> Result<(), String> {
@@ -108,11 +128,7 @@ fn check_target(host: &Host<'_>, table: &Table, rule: &Rule) -> Result<(), Strin
         Target::Dnat(to) if Family::of(to.ip()) != host.family => {
             Err(format!("Bad IP address \"{}\"", to.ip()))
         }
-        Target::Dnat(_)
-            if !Protocol::ALL
-                .into_iter()
-                .any(|protocol| has_protocol(rule, protocol)) =>
-        {
+        Target::Dnat(_) if !names_protocol_with_ports(rule) => {
             Err("Need TCP, UDP, SCTP or DCCP with port specification".to_owned())
         }
         Target::Reject(with) if !reject_words(host.family).contains(&&**with) => {

@@ -11,15 +11,16 @@ mod tests;
 
 pub use fault::{Edit, Fault, Journal};
 
-use crate::guard::{self, builtin_chains};
+use crate::guard;
 use crate::{Backend, ChainSink, CommitError, FailureKind, ObserveError, RuleKernel, Scope};
 use fault::Faults;
-use iptables::ast::{ChainName, Ruleset, Table, TableName};
+use iptables::ast::{ChainName, Rule, Ruleset, Table, TableName};
 use iptables::plan::{Step, TableWrite};
+use iptables::render::{SaveText, StepText, Tool};
 use model::{Family, PerFamily};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tables::{Batch, Tables};
+use tables::{Batch, Lines, Tables};
 
 /// Called after every write with what the kernel then holds.
 pub type Witness = Box<dyn FnMut(Family, &Ruleset) + Send>;
@@ -82,6 +83,16 @@ impl FakeKernel {
         self.tables.get(family).ruleset()
     }
 
+    /// What the kernel holds now, as `iptables-save` prints it.
+    pub fn save_text(&self, family: Family) -> String {
+        SaveText {
+            ruleset: self.ruleset(family),
+            family,
+            opaque: &[],
+        }
+        .to_string()
+    }
+
     /// Replaces everything that the kernel holds, unchecked: a host as it is found.
     pub fn load(&mut self, family: Family, ruleset: Ruleset) {
         *self.tables.get_mut(family) = Tables::from_ruleset(ruleset);
@@ -110,90 +121,113 @@ impl FakeKernel {
 
     fn apply(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
         guard::check_step(step)?;
+        self.make_chains(family, step)?;
         match self.backend {
             Backend::NfTables => {
                 for (table, write) in &step.write {
-                    self.restore(family, *table, write, &[], &[])?;
+                    let lines = Lines {
+                        write,
+                        delete: Vec::new(),
+                        retire: Vec::new(),
+                    };
+                    self.restore(family, *table, &lines)?;
                 }
-                self.delete(family, step)?;
-                self.retire(family, step)
+                self.settle(family, step)
             }
             Backend::Legacy => self.apply_at_once(family, step),
         }
+    }
+
+    /// Chains that others own too are made before anything else, and stay when what follows fails.
+    fn make_chains(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
+        let text = StepText {
+            step,
+            family,
+            tool: Tool::NfTables,
+        };
+        let chains: Vec<_> = text.chains_to_make_first().collect();
+        if chains.is_empty() {
+            return Ok(());
+        }
+        self.faults
+            .before_write()
+            .map_err(|kind| injected(family, kind))?;
+        for (table, chain) in chains {
+            Batch::new(self.tables.get_mut(family), table)
+                .make([chain].into_iter())
+                .map_err(|detail| refused(family, detail))?;
+        }
+        self.written(family);
+        Ok(())
     }
 
     /// On legacy, deletions and retirements are lines of the same restore.
     fn apply_at_once(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
         let empty = TableWrite::default();
         for table in TableName::ALL {
-            let delete: Vec<_> = step.delete.iter().filter(|(t, _, _)| *t == table).collect();
-            let retire: Vec<_> = step.retire.iter().filter(|(t, _)| *t == table).collect();
             let write = step.write.get(&table);
-            if write.is_none() && delete.is_empty() && retire.is_empty() {
-                continue;
+            let lines = Lines {
+                write: write.unwrap_or(&empty),
+                delete: deleted(step, table),
+                retire: retired(step, table),
+            };
+            if write.is_some() || !lines.delete.is_empty() || !lines.retire.is_empty() {
+                self.restore(family, table, &lines)?;
             }
-            let delete: Vec<_> = delete.into_iter().map(|(_, chain, rule)| (chain, rule)).collect();
-            let retire: Vec<_> = retire.into_iter().map(|(_, chain)| chain).collect();
-            self.restore(family, table, write.unwrap_or(&empty), &delete, &retire)?;
         }
         Ok(())
     }
 
-    fn restore(
-        &mut self,
-        family: Family,
-        table: TableName,
-        write: &TableWrite,
-        delete: &[(&ChainName, &iptables::ast::Rule)],
-        retire: &[&ChainName],
-    ) -> Result<(), CommitError> {
+    fn restore(&mut self, family: Family, table: TableName, lines: &Lines<'_>) -> Result<(), CommitError> {
         self.faults
             .before_write()
             .map_err(|kind| injected(family, kind))?;
         let host = line::Host {
+            backend: self.backend,
             family,
             table,
             counters: &self.counters,
         };
-        let mut batch = Batch::new(self.tables.get_mut(family), table);
+        let tables = self.tables.get_mut(family);
+        let mut batch = Batch::new(tables, table);
         let outcome = batch
-            .write(&host, write)
-            .and_then(|()| batch.finish(delete, retire))
-            .and_then(|()| batch.validate());
+            .restore(&host, lines)
+            .and_then(|()| batch.validate(self.backend));
+        let log = batch.log();
         if let Err(detail) = outcome {
-            batch.undo();
+            tables.take_back(log);
             return Err(refused(family, detail));
         }
         self.written(family);
         Ok(())
     }
 
-    fn delete(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
-        if step.delete.is_empty() {
+    /// On `nf_tables`, deletions and retirements are one transaction over all tables.
+    fn settle(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
+        if step.delete.is_empty() && step.retire.is_empty() {
             return Ok(());
         }
         self.faults
             .before_write()
             .map_err(|kind| injected(family, kind))?;
-        for (table, chain, rule) in &step.delete {
-            Batch::new(self.tables.get_mut(family), *table).delete_first(chain, rule);
+        let tables = self.tables.get_mut(family);
+        let mut logs = Vec::new();
+        let mut outcome = Ok(());
+        for table in TableName::ALL {
+            let mut batch = Batch::new(tables, table);
+            for (chain, rule) in deleted(step, table) {
+                batch.delete_first(chain, rule);
+            }
+            let chains = retired(step, table);
+            batch.empty(&chains);
+            outcome = outcome.and_then(|()| batch.retire(&chains));
+            logs.push(batch.log());
+        }
+        if let Err(detail) = outcome {
+            logs.into_iter().rev().for_each(|log| tables.take_back(log));
+            return Err(refused(family, detail));
         }
         self.written(family);
-        Ok(())
-    }
-
-    fn retire(&mut self, family: Family, step: &Step) -> Result<(), CommitError> {
-        for table in TableName::ALL {
-            let chains: Vec<_> = step
-                .retire
-                .iter()
-                .filter(|(t, _)| *t == table)
-                .map(|(_, chain)| chain)
-                .collect();
-            if !chains.is_empty() {
-                self.restore(family, table, &TableWrite::default(), &[], &chains)?;
-            }
-        }
         Ok(())
     }
 
@@ -236,7 +270,7 @@ fn report_builtin(
     wanted: impl Fn(&ChainName) -> bool,
     sink: &mut ChainSink<'_>,
 ) {
-    for name in builtin_chains(table) {
+    for name in table.built_in() {
         let name = crate::builtin_name(name);
         if wanted(&name) && !have.chains.contains_key(&name) {
             sink(table, name, crate::empty_builtin());
@@ -294,6 +328,24 @@ impl RuleKernel for FakeKernel {
             Backend::Legacy => None,
         })
     }
+}
+
+/// What a step deletes from a table.
+fn deleted(step: &Step, table: TableName) -> Vec<(&ChainName, &Rule)> {
+    step.delete
+        .iter()
+        .filter(|(t, _, _)| *t == table)
+        .map(|(_, chain, rule)| (chain, rule))
+        .collect()
+}
+
+/// What a step retires from a table.
+fn retired(step: &Step, table: TableName) -> Vec<&ChainName> {
+    step.retire
+        .iter()
+        .filter(|(t, _)| *t == table)
+        .map(|(_, chain)| chain)
+        .collect()
 }
 
 fn injected(family: Family, kind: FailureKind) -> CommitError {

@@ -2,8 +2,9 @@
 
 use super::graph::{Callers, validate};
 use super::line::{self, Host};
-use crate::guard::builtin_chains;
+use crate::Backend;
 use iptables::ast::{Chain, ChainName, Rule, Ruleset, Table, TableName};
+use iptables::names::StaticChain;
 use iptables::plan::TableWrite;
 use std::collections::BTreeMap;
 
@@ -33,6 +34,23 @@ impl Tables {
         Tables { ruleset, callers }
     }
 
+    /// Takes a batch back: the last one first.
+    pub(super) fn take_back(&mut self, log: Log) {
+        let mut batch = Batch::new(self, log.name);
+        for undo in log.undo.into_iter().rev() {
+            match undo {
+                Undo::Chain(name, content) => batch.replace(&name, content),
+                Undo::TakeOut(name, at) => {
+                    batch.remove_at(&name, at);
+                }
+                Undo::PutBack(name, at, rule) => batch.insert_at(&name, at, rule),
+            }
+        }
+        if log.created {
+            self.ruleset.tables.remove(&log.name);
+        }
+    }
+
     /// Empties every chain.
     pub(super) fn flush(&mut self, table: TableName) {
         self.callers.remove(&table);
@@ -53,7 +71,7 @@ impl Tables {
 }
 
 fn add_builtin(name: TableName, table: &mut Table) {
-    for chain in builtin_chains(name) {
+    for chain in name.built_in() {
         table
             .chains
             .entry(crate::builtin_name(chain))
@@ -61,11 +79,27 @@ fn add_builtin(name: TableName, table: &mut Table) {
     }
 }
 
+/// What one restore says about one table.
+pub(super) struct Lines<'a> {
+    pub(super) write: &'a TableWrite,
+    /// Legacy only.
+    pub(super) delete: Vec<(&'a ChainName, &'a Rule)>,
+    /// Legacy only.
+    pub(super) retire: Vec<&'a ChainName>,
+}
+
 /// How a change is taken back.
 enum Undo {
     Chain(ChainName, Option<Chain>),
     TakeOut(ChainName, usize),
     PutBack(ChainName, usize, Rule),
+}
+
+/// Everything that a batch did, so that it can be taken back.
+pub(super) struct Log {
+    name: TableName,
+    created: bool,
+    undo: Vec<Undo>,
 }
 
 /// The changes of one restore to one table.
@@ -95,58 +129,67 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The lines of a restore up to its deletions, in the order in which they are rendered.
-    pub(super) fn write(&mut self, host: &Host<'_>, write: &TableWrite) -> Result<(), String> {
-        for name in write.chains.keys().chain(&write.remove) {
-            line::check_chain_name(name)?;
-            self.set(name, Some(Chain::default()));
-        }
-        for name in &write.ensure {
+    /// Makes the chains that are not there.
+    pub(super) fn make<'c>(&mut self, chains: impl Iterator<Item = &'c ChainName>) -> Result<(), String> {
+        for name in chains {
             line::check_chain_name(name)?;
             if !self.table().chains.contains_key(name) {
                 self.set(name, Some(Chain::default()));
             }
         }
-        for (name, rules) in &write.chains {
+        Ok(())
+    }
+
+    /// The lines of a restore, in the order in which they are rendered.
+    pub(super) fn restore(&mut self, host: &Host<'_>, lines: &Lines<'_>) -> Result<(), String> {
+        let canary = |name: &&ChainName| name.as_str() == StaticChain::Canary.as_str();
+        let canaries = lines.write.ensure.iter().filter(canary);
+        for name in lines
+            .write
+            .chains
+            .keys()
+            .chain(&lines.write.remove)
+            .chain(canaries)
+        {
+            line::check_chain_name(name)?;
+            self.set(name, Some(Chain::default()));
+        }
+        self.empty(&lines.retire);
+        for (chain, rule) in &lines.delete {
+            self.delete_first(chain, rule);
+        }
+        for (name, rules) in &lines.write.chains {
             for rule in rules {
                 self.put(host, name, usize::MAX, rule)?;
             }
         }
-        for (name, rule) in write.insert.iter().rev() {
+        for (name, rule) in lines.write.insert.iter().rev() {
             self.put(host, name, 0, rule)?;
         }
-        for (name, rule) in &write.append {
+        for (name, rule) in &lines.write.append {
             self.put(host, name, usize::MAX, rule)?;
         }
-        for name in &write.remove {
+        for name in &lines.write.remove {
             self.remove(name)?;
         }
-        Ok(())
+        self.retire(&lines.retire)
     }
 
-    /// The deletions that follow the writes in the same transaction.
-    pub(super) fn finish(
-        &mut self,
-        delete: &[(&ChainName, &Rule)],
-        retire: &[&ChainName],
-    ) -> Result<(), String> {
-        for (chain, rule) in delete {
-            self.delete_first(chain, rule);
-            // What came and went in one restore is not looked at.
-            if let Some(at) = self.added.iter().position(|(c, r)| c == *chain && r == *rule) {
-                self.added.remove(at);
+    /// Empties chains that are there.
+    pub(super) fn empty(&mut self, chains: &[&ChainName]) {
+        for name in chains {
+            if self.table().chains.contains_key(*name) {
+                self.set(name, Some(Chain::default()));
             }
         }
-        let there: Vec<_> = retire
-            .iter()
-            .filter(|name| self.table().chains.contains_key(**name))
-            .copied()
-            .collect();
-        for name in &there {
-            self.set(name, Some(Chain::default()));
-        }
-        for name in there {
-            self.remove(name)?;
+    }
+
+    /// Deletes chains that are there.
+    pub(super) fn retire(&mut self, chains: &[&ChainName]) -> Result<(), String> {
+        for name in chains {
+            if self.table().chains.contains_key(*name) {
+                self.remove(name)?;
+            }
         }
         Ok(())
     }
@@ -164,25 +207,18 @@ impl<'a> Batch<'a> {
     }
 
     /// What the kernel looks at when the batch is committed.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(super) fn validate(&self, backend: Backend) -> Result<(), String> {
         let empty = Callers::default();
         let callers = self.tables.callers.get(&self.name).unwrap_or(&empty);
-        validate(self.name, self.table(), callers, &self.added)
+        validate(backend, self.name, self.table(), callers, &self.added)
     }
 
-    /// Takes everything back.
-    pub(super) fn undo(mut self) {
-        while let Some(undo) = self.undo.pop() {
-            match undo {
-                Undo::Chain(name, content) => self.replace(&name, content),
-                Undo::TakeOut(name, at) => {
-                    self.remove_at(&name, at);
-                }
-                Undo::PutBack(name, at, rule) => self.insert_at(&name, at, rule),
-            }
-        }
-        if self.created {
-            self.tables.ruleset.tables.remove(&self.name);
+    /// How to take everything back.
+    pub(super) fn log(self) -> Log {
+        Log {
+            name: self.name,
+            created: self.created,
+            undo: self.undo,
         }
     }
 

@@ -48,7 +48,10 @@ impl fmt::Display for Reason {
             Reason::OnlyTools => f.write_str("only its tools are installed"),
             Reason::KubeletHint => f.write_str("kubelet keeps its hint chain there"),
             Reason::MoreRules { nf_tables, legacy } => {
-                write!(f, "it has more rules ({nf_tables} in nf_tables, {legacy} in legacy)")
+                write!(
+                    f,
+                    "it has more rules ({nf_tables} in nf_tables, {legacy} in legacy)"
+                )
             }
             Reason::Default => f.write_str("nothing speaks for legacy"),
         }
@@ -59,9 +62,15 @@ impl fmt::Display for Reason {
 const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
 pub(super) fn choose(tools: &Tools, choice: Choice) -> Result<(Backend, Reason), NoTools> {
-    let none = |wanted| NoTools { wanted: Wanted(wanted) };
+    let none = |wanted| NoTools {
+        wanted: Wanted(wanted),
+    };
     if let Choice::Use(backend) = choice {
-        return if tools.has(backend) { Ok((backend, Reason::AskedFor)) } else { Err(none(Some(backend))) };
+        return if tools.has(backend) {
+            Ok((backend, Reason::AskedFor))
+        } else {
+            Err(none(Some(backend)))
+        };
     }
     match (tools.has(Backend::NfTables), tools.has(Backend::Legacy)) {
         (false, false) => Err(none(None)),
@@ -91,20 +100,31 @@ fn decide(signs: &Signs<'_>) -> (Backend, Reason) {
         return (Backend::NfTables, Reason::Default);
     }
     let (nf_tables, legacy) = ((signs.nf_tables_rules)(), signs.legacy_rules);
-    let backend = if legacy > nf_tables { Backend::Legacy } else { Backend::NfTables };
+    let backend = if legacy > nf_tables {
+        Backend::Legacy
+    } else {
+        Backend::NfTables
+    };
     (backend, Reason::MoreRules { nf_tables, legacy })
 }
 
 impl Signs<'_> {
     fn of_host(tools: &Tools) -> Signs<'_> {
-        let legacy: Vec<Counted> =
-            Family::ALL.into_iter().map(|family| count_legacy(tools, family)).collect();
+        let legacy: Vec<Counted> = Family::ALL
+            .into_iter()
+            .map(|family| count_legacy(tools, family))
+            .collect();
         Signs {
-            nf_tables_hint: Family::ALL.into_iter().any(|family| has_nft_hint(family).unwrap_or(false)),
+            nf_tables_hint: Family::ALL
+                .into_iter()
+                .any(|family| has_nft_hint(family).unwrap_or(false)),
             legacy_hint: legacy.iter().any(|counted| counted.hint),
             legacy_rules: legacy.iter().map(|counted| counted.rules).sum(),
             nf_tables_rules: Box::new(|| {
-                Family::ALL.into_iter().map(|family| count_nft_rules(family).unwrap_or(0)).sum()
+                Family::ALL
+                    .into_iter()
+                    .map(|family| count_nft_rules(family).unwrap_or(0))
+                    .sum()
             }),
         }
     }
@@ -115,7 +135,11 @@ fn has_nft_hint(family: Family) -> Result<bool, SocketError> {
     let mut socket = Socket::netfilter()?;
     for hint in HINTS {
         let table = TableName::Mangle.as_str();
-        let question = Request::Chain { family: crate::nft::family(family), table, name: hint };
+        let question = Request::Chain {
+            family: crate::nft::family(family),
+            table,
+            name: hint,
+        };
         match socket.ask(|sequence, bytes| question.encode(sequence, bytes), |_| Ok(())) {
             Ok(_) => return Ok(true),
             Err(SocketError::Refused(_)) => {}
@@ -133,7 +157,9 @@ fn count_nft_rules(family: Family) -> Result<usize, SocketError> {
         |sequence, bytes| Request::Chains { family }.encode(sequence, bytes),
         |message| {
             Ok(match Message::read(message)? {
-                Message::NewChain(chain) if TableName::from_word(chain.table).is_some() && chain.use_count > 0 => {
+                Message::NewChain(chain)
+                    if TableName::from_word(chain.table).is_some() && chain.use_count > 0 =>
+                {
                     Some((chain.table.to_owned(), chain.name.to_owned()))
                 }
                 _ => None,
@@ -144,7 +170,10 @@ fn count_nft_rules(family: Family) -> Result<usize, SocketError> {
     for (table, chain) in &chains {
         let question = Request::ChainRules { family, table, chain };
         count += socket
-            .dump(|sequence, bytes| question.encode(sequence, bytes), |_| Ok(Some(())))?
+            .dump(
+                |sequence, bytes| question.encode(sequence, bytes),
+                |_| Ok(Some(())),
+            )?
             .len();
     }
     Ok(count)
@@ -169,7 +198,9 @@ impl Counted {
 /// Saving without `-t` reads only tables that exist; with it, it would make the table and leave a legacy one behind.
 fn count_legacy(tools: &Tools, family: Family) -> Counted {
     let mut counted = Counted::default();
-    let Ok(found) = tools.of(Backend::Legacy, family) else { return counted };
+    let Ok(found) = tools.of(Backend::Legacy, family) else {
+        return counted;
+    };
     let mut lines = LineSplitter::default();
     // A kernel without legacy tables has no rules in them: its complaint is the same answer as silence.
     let _ = found
@@ -195,23 +226,44 @@ mod tests {
 
     #[test]
     fn hint_of_kubelet_decides_before_any_count() {
-        assert_eq!(decide(&signs(true, true, 0, 900)), (Backend::NfTables, Reason::KubeletHint));
-        assert_eq!(decide(&signs(false, true, 900, 1)), (Backend::Legacy, Reason::KubeletHint));
+        assert_eq!(
+            decide(&signs(true, true, 0, 900)),
+            (Backend::NfTables, Reason::KubeletHint)
+        );
+        assert_eq!(
+            decide(&signs(false, true, 900, 1)),
+            (Backend::Legacy, Reason::KubeletHint)
+        );
     }
 
     #[test]
     fn larger_ruleset_decides_and_a_tie_is_for_nf_tables() {
-        let more = Reason::MoreRules { nf_tables: 3, legacy: 4 };
+        let more = Reason::MoreRules {
+            nf_tables: 3,
+            legacy: 4,
+        };
         assert_eq!(decide(&signs(false, false, 3, 4)), (Backend::Legacy, more));
-        let tie = Reason::MoreRules { nf_tables: 4, legacy: 4 };
+        let tie = Reason::MoreRules {
+            nf_tables: 4,
+            legacy: 4,
+        };
         assert_eq!(decide(&signs(false, false, 4, 4)), (Backend::NfTables, tie));
-        assert_eq!(decide(&signs(false, false, 0, 0)), (Backend::NfTables, Reason::Default));
+        assert_eq!(
+            decide(&signs(false, false, 0, 0)),
+            (Backend::NfTables, Reason::Default)
+        );
     }
 
     #[test]
     fn legacy_save_is_counted_by_its_rule_lines() {
         let mut counted = Counted::default();
-        for line in ["*mangle", ":KUBE-KUBELET-CANARY - [0:0]", "-A INPUT -j ACCEPT", "COMMIT", "# end"] {
+        for line in [
+            "*mangle",
+            ":KUBE-KUBELET-CANARY - [0:0]",
+            "-A INPUT -j ACCEPT",
+            "COMMIT",
+            "# end",
+        ] {
             counted.line(line);
         }
         assert_eq!((counted.hint, counted.rules), (true, 1));

@@ -24,13 +24,18 @@ impl Tools {
     /// Looks through `path` (the environment's `PATH`) and the system's folders. `environment` is added to that of
     /// every tool, such as `XTABLES_LOCKFILE`.
     pub fn find(path: Option<&OsString>, environment: Vec<(OsString, OsString)>) -> Tools {
-        let mut folders: Vec<PathBuf> =
-            path.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+        let mut folders: Vec<PathBuf> = path
+            .map(|path| std::env::split_paths(path).collect())
+            .unwrap_or_default();
         folders.extend(SYSTEM_FOLDERS.iter().map(PathBuf::from));
         // A relative folder in PATH would let the working directory choose what runs as root.
         folders.retain(|folder| folder.is_absolute());
         let of = |backend| PerFamily::from_fn(|family| family_tools(&folders, backend, family, &environment));
-        Tools { nf_tables: of(Backend::NfTables), legacy: of(Backend::Legacy), environment }
+        Tools {
+            nf_tables: of(Backend::NfTables),
+            legacy: of(Backend::Legacy),
+            environment,
+        }
     }
 
     /// The tools of one backend and family.
@@ -47,7 +52,9 @@ impl Tools {
 
     /// Whether a backend has the tools of any family.
     pub fn has(&self, backend: Backend) -> bool {
-        Family::ALL.into_iter().any(|family| self.of(backend, family).is_ok())
+        Family::ALL
+            .into_iter()
+            .any(|family| self.of(backend, family).is_ok())
     }
 }
 
@@ -58,6 +65,9 @@ fn plain(family: Family) -> &'static str {
         Family::V6 => "ip6tables",
     }
 }
+
+/// From a suffix (`-save`) to the tool.
+type Way<'a> = &'a dyn Fn(&str) -> Option<Tool>;
 
 /// In the order of preference: a name that says its backend, one program for all, the plain name.
 fn family_tools(
@@ -74,16 +84,23 @@ fn family_tools(
     let named = |suffix: &str| on_path(folders, &format!("{plain}-{word}{suffix}")).map(single);
     let multi = |suffix: &str| {
         let program = on_path(folders, &format!("xtables-{word}-multi"))?;
-        Some(Tool { program, applet: Some(format!("{plain}{suffix}")) })
+        Some(Tool {
+            program,
+            applet: Some(format!("{plain}{suffix}")),
+        })
     };
     let bare = |suffix: &str| on_path(folders, &format!("{plain}{suffix}")).map(single);
-    let ways: [&dyn Fn(&str) -> Option<Tool>; 3] = [&named, &multi, &bare];
-    for way in ways {
+    for way in [&named as Way<'_>, &multi, &bare] {
         let (Some(iptables), Some(save), Some(restore)) = (way(""), way("-save"), way("-restore")) else {
             continue;
         };
         if let Some(version) = version_of(&iptables, backend, environment) {
-            return Ok(FamilyTools { iptables, save, restore, version });
+            return Ok(FamilyTools {
+                iptables,
+                save,
+                restore,
+                version,
+            });
         }
     }
     Err(Unavailable::NoTool(match (backend, family) {
@@ -95,20 +112,30 @@ fn family_tools(
 }
 
 fn single(program: PathBuf) -> Tool {
-    Tool { program, applet: None }
+    Tool {
+        program,
+        applet: None,
+    }
 }
 
 fn on_path(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
-    folders.iter().map(|folder| folder.join(name)).find(|file| is_program(file))
+    folders
+        .iter()
+        .map(|folder| folder.join(name))
+        .find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {
-    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    file.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// The tool's version, if it runs and is of this backend.
 fn version_of(tool: &Tool, backend: Backend, environment: &[(OsString, OsString)]) -> Option<Version> {
-    let (finished, text) = tool.invocation(&["--version"], b"", environment, SMALL_CALL).text().ok()?;
+    let (finished, text) = tool
+        .invocation(&["--version"], b"", environment, SMALL_CALL)
+        .text()
+        .ok()?;
     if !finished.succeeded() || backend_of(&text) != backend {
         return None;
     }
@@ -148,8 +175,7 @@ mod tests {
     fn all_in_one_program_is_called_by_applet() {
         let folder = tempfile::tempdir().unwrap();
         script(folder.path(), "xtables-nft-multi", "iptables v1.8.11 (nf_tables)");
-        let found =
-            family_tools(&[folder.path().to_owned()], Backend::NfTables, Family::V6, &[]).unwrap();
+        let found = family_tools(&[folder.path().to_owned()], Backend::NfTables, Family::V6, &[]).unwrap();
         assert_eq!(found.restore.applet.as_deref(), Some("ip6tables-restore"));
         assert_eq!(found.restore.to_string(), "xtables-nft-multi ip6tables-restore");
     }
@@ -158,7 +184,11 @@ mod tests {
     fn file_that_may_not_run_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         plain_tools(folder.path(), "iptables v1.8.9 (nf_tables)");
-        fs::set_permissions(folder.path().join("iptables-save"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(
+            folder.path().join("iptables-save"),
+            fs::Permissions::from_mode(0o644),
+        )
+        .unwrap();
         assert!(family_tools(&[folder.path().to_owned()], Backend::NfTables, Family::V4, &[]).is_err());
     }
 

@@ -37,15 +37,29 @@ impl Tool {
         environment: &'a [(OsString, OsString)],
         timeout: Duration,
     ) -> Invocation<'a> {
-        let args = self.applet.iter().map(String::as_str).chain(args.iter().copied()).collect();
-        Invocation { program: &self.program, args, input, environment, timeout }
+        let args = self
+            .applet
+            .iter()
+            .map(String::as_str)
+            .chain(args.iter().copied())
+            .collect();
+        Invocation {
+            program: &self.program,
+            args,
+            input,
+            environment,
+            timeout,
+        }
     }
 }
 
 /// The tool's file, for messages.
 impl std::fmt::Display for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let file = self.program.file_name().map_or_else(|| self.program.as_os_str(), |name| name);
+        let file = self
+            .program
+            .file_name()
+            .unwrap_or_else(|| self.program.as_os_str());
         write!(f, "{}", file.display())?;
         match &self.applet {
             Some(applet) => write!(f, " {applet}"),
@@ -82,7 +96,11 @@ impl FamilyTools {
     /// The wait flags of `iptables-restore`. Older ones take none, and this crate does not stand in for them: such a
     /// restore fails when somebody holds the lock, and is tried again.
     pub fn restore_wait_flags(&self) -> &'static [&'static str] {
-        if self.version >= Version::RESTORE_WAIT { &["-w", LOCK_SECONDS] } else { &[] }
+        if self.version >= Version::RESTORE_WAIT {
+            &["-w", LOCK_SECONDS]
+        } else {
+            &[]
+        }
     }
 }
 
@@ -133,7 +151,12 @@ impl Probe {
             works(&found, &tools.environment)?;
             Ok(found)
         });
-        let probe = Probe { backend, reason, families, environment: tools.environment.clone() };
+        let probe = Probe {
+            backend,
+            reason,
+            families,
+            environment: tools.environment.clone(),
+        };
         tracing::info!(backend = %probe.backend, reason = %probe.reason, "iptables backend chosen");
         for family in Family::ALL {
             match probe.families.get(family) {
@@ -194,11 +217,21 @@ fn ipv6_there(family: Family) -> Result<(), Unavailable> {
 fn works(found: &FamilyTools, environment: &[(OsString, OsString)]) -> Result<(), Unavailable> {
     let mut args = found.wait_flags().to_vec();
     args.extend(["-t", "nat", "-S", "POSTROUTING"]);
-    let outcome = found.iptables.invocation(&args, b"", environment, SMALL_CALL).text();
-    let failed = |kind, detail| Unavailable::DoesNotWork { tool: found.iptables.to_string(), kind, detail };
+    let outcome = found
+        .iptables
+        .invocation(&args, b"", environment, SMALL_CALL)
+        .text();
+    let failed = |kind, detail| Unavailable::DoesNotWork {
+        tool: found.iptables.to_string(),
+        kind,
+        detail,
+    };
     match outcome {
         Ok((finished, _)) if finished.succeeded() => Ok(()),
-        Ok((finished, _)) => Err(failed(classify::tool_failure(&finished), classify::detail(&finished, ""))),
+        Ok((finished, _)) => Err(failed(
+            classify::tool_failure(&finished),
+            classify::detail(&finished, ""),
+        )),
         Err(error) => Err(failed(classify::run_failure(&error), error.to_string())),
     }
 }

@@ -21,7 +21,9 @@ impl Version {
 
     /// A version out of its parts.
     pub const fn of(major: u16, minor: u16, patch: u16) -> Version {
-        Version { parts: [major, minor, patch] }
+        Version {
+            parts: [major, minor, patch],
+        }
     }
 
     /// The version in what `--version` printed: the first `vN.N`.
@@ -49,7 +51,11 @@ impl fmt::Display for Version {
 
 /// The backend in what `--version` printed. Before 1.8 there was only one, and no word for it.
 pub(super) fn backend_of(text: &str) -> Backend {
-    if text.contains("(nf_tables)") { Backend::NfTables } else { Backend::Legacy }
+    if text.contains("(nf_tables)") {
+        Backend::NfTables
+    } else {
+        Backend::Legacy
+    }
 }
 
 #[cfg(test)]
@@ -58,7 +64,10 @@ mod tests {
 
     #[test]
     fn versions_of_real_tools_are_read() {
-        assert_eq!(Version::parse("iptables v1.8.9 (nf_tables)\n"), Some(Version::of(1, 8, 9)));
+        assert_eq!(
+            Version::parse("iptables v1.8.9 (nf_tables)\n"),
+            Some(Version::of(1, 8, 9))
+        );
         assert_eq!(Version::parse("ip6tables v1.6.1"), Some(Version::of(1, 6, 1)));
         assert_eq!(Version::parse("iptables v1.4.19.1"), Some(Version::of(1, 4, 19)));
         assert_eq!(Version::parse("iptables 1.8.9"), None);

@@ -60,7 +60,13 @@ fn shaped<T: DeserializeOwned + Default>(document: &Value) -> T {
 }
 
 fn decode_into(document: Value, item_kind: Option<(&str, &str)>, decoded: &mut Decoded) {
-    let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |path: &str| {
+        document
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     if !document.is_object() {
         if !document.is_null() {
             decoded.notes.push(no_object(&document));

@@ -151,7 +151,9 @@ impl<'de, T: Shape> Visitor<'de> for FieldVisitor<T> {
     }
 
     fn visit_u64<E>(self, v: u64) -> Result<Self::Value, E> {
-        Ok(found(i64::try_from(v).ok().and_then(T::from_int), || v.to_string()))
+        Ok(found(i64::try_from(v).ok().and_then(T::from_int), || {
+            v.to_string()
+        }))
     }
 
     fn visit_f64<E>(self, v: f64) -> Result<Self::Value, E> {

@@ -25,9 +25,9 @@ pub use node::{AUTOSCALER_TAINT, Eligibility, Node, ServiceCidr, ZONE_LABEL};
 pub use node::{convert_node, convert_service_cidr};
 pub use service::convert as convert_service;
 pub use service::{Created, PROXY_NAME_LABEL, Service, ServiceKind, ServicePort, ServiceSkip};
+pub use slice::SliceSkip;
 pub use slice::convert as convert_slice;
 pub use slice::{Conditions, HEADLESS_LABEL, Hints, OWNER_LABEL, Slice, SliceEndpoint, SliceName, SlicePort};
-pub use slice::SliceSkip;
 
 use crate::{Note, Protocol, ServiceName};
 use reading::{Reading, is_label};
@@ -118,14 +118,20 @@ fn usable_name(reading: &mut Reading, namespace: &str, name: &str, is_name: fn(&
         return false;
     }
     if !is_name(name) {
-        reading.useless(format_args!("metadata.name"), name, "is no name for this kind of object");
+        reading.useless(
+            format_args!("metadata.name"),
+            name,
+            "is no name for this kind of object",
+        );
         return false;
     }
     true
 }
 
 fn has_label(meta: &raw::Meta, label: &str) -> bool {
-    meta.labels.given().is_some_and(|labels| labels.contains_key(label))
+    meta.labels
+        .given()
+        .is_some_and(|labels| labels.contains_key(label))
 }
 
 fn created(reading: &mut Reading, meta: &raw::Meta) -> Created {

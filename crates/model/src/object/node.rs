@@ -159,7 +159,11 @@ fn nets(reading: &mut Reading, texts: &[(usize, &String)], path: &str) -> Box<[I
     for (i, text) in texts {
         match parse_net(text) {
             Some(net) => nets.push(net),
-            None => reading.bad(format_args!("{path}[{i}]"), text, "is no network in CIDR notation"),
+            None => reading.bad(
+                format_args!("{path}[{i}]"),
+                text,
+                "is no network in CIDR notation",
+            ),
         }
     }
     nets.into()

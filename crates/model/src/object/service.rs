@@ -134,7 +134,11 @@ fn read(reading: &mut Reading, name: ServiceName, meta: &raw::Meta, service: &ra
         ServiceKind::ClusterIp => has_external_ips,
         ServiceKind::ExternalName => false,
     };
-    let external = policy(reading, &spec.external_traffic_policy, "spec.externalTrafficPolicy");
+    let external = policy(
+        reading,
+        &spec.external_traffic_policy,
+        "spec.externalTrafficPolicy",
+    );
     let external = if external_meant { external } else { Policy::Cluster };
     Service {
         name,
@@ -146,7 +150,11 @@ fn read(reading: &mut Reading, name: ServiceName, meta: &raw::Meta, service: &ra
         load_balancer_ips: load_balancer_ips(reading, service),
         source_ranges: source_ranges(reading, spec),
         affinity: affinity(reading, spec),
-        internal: policy(reading, &spec.internal_traffic_policy, "spec.internalTrafficPolicy"),
+        internal: policy(
+            reading,
+            &spec.internal_traffic_policy,
+            "spec.internalTrafficPolicy",
+        ),
         external,
         health_check_node_port: health_check(reading, spec, kind, external),
         publish_not_ready: spec.publish_not_ready_addresses.given() == Some(&true),
@@ -223,7 +231,11 @@ fn cluster_ips(reading: &mut Reading, spec: &raw::ServiceSpec) -> PerFamily<Opti
             }
             // The API server always sets ipFamilies; a manifest by hand may leave it to the addresses.
             None | Some(Some(_)) if slot.is_some() => {
-                reading.bad(path, text, format_args!("is a second {family} address").to_string());
+                reading.bad(
+                    path,
+                    text,
+                    format_args!("is a second {family} address").to_string(),
+                );
             }
             None | Some(Some(_)) => *slot = Some(ip),
         }
@@ -237,7 +249,11 @@ fn families(reading: &mut Reading, spec: &raw::ServiceSpec) -> Option<Vec<Option
     for (i, text) in reading.items(&spec.ip_families, "spec.ipFamilies") {
         let family = Family::ALL.into_iter().find(|family| family.to_string() == *text);
         if family.is_none() {
-            reading.bad(format_args!("spec.ipFamilies[{i}]"), text, "is neither IPv4 nor IPv6");
+            reading.bad(
+                format_args!("spec.ipFamilies[{i}]"),
+                text,
+                "is neither IPv4 nor IPv6",
+            );
         }
         families.resize(i, None);
         families.push(family);
@@ -277,7 +293,11 @@ fn load_balancer_ips(reading: &mut Reading, service: &raw::Service) -> Box<[IpAd
             (None | Some("VIP"), Some(ip)) => ips.push(ip),
             (Some("Proxy"), Some(_)) => {}
             (Some(other), Some(_)) => {
-                reading.bad(format_args!("{path}[{i}].ipMode"), other, "is neither VIP nor Proxy");
+                reading.bad(
+                    format_args!("{path}[{i}].ipMode"),
+                    other,
+                    "is neither VIP nor Proxy",
+                );
             }
         }
     }
@@ -290,7 +310,11 @@ fn source_ranges(reading: &mut Reading, spec: &raw::ServiceSpec) -> Box<[IpNet]>
     for (i, text) in reading.items(&spec.load_balancer_source_ranges, path) {
         match parse_net(text.trim()) {
             Some(net) => ranges.push(net),
-            None => reading.bad(format_args!("{path}[{i}]"), text, "is no network in CIDR notation"),
+            None => reading.bad(
+                format_args!("{path}[{i}]"),
+                text,
+                "is no network in CIDR notation",
+            ),
         }
     }
     ranges.into()
@@ -298,7 +322,10 @@ fn source_ranges(reading: &mut Reading, spec: &raw::ServiceSpec) -> Box<[IpNet]>
 
 fn affinity(reading: &mut Reading, spec: &raw::ServiceSpec) -> Option<Affinity> {
     let path = "spec.sessionAffinity";
-    match reading.take(&spec.session_affinity, format_args!("{path}"))?.as_str() {
+    match reading
+        .take(&spec.session_affinity, format_args!("{path}"))?
+        .as_str()
+    {
         "ClientIP" => {}
         "None" | "" => return None,
         other => {
@@ -310,7 +337,12 @@ fn affinity(reading: &mut Reading, spec: &raw::ServiceSpec) -> Option<Affinity> 
     let seconds = reading
         .take(&spec.session_affinity_config, format_args!("{path}"))
         .and_then(|config| reading.take(&config.client_ip, format_args!("{path}.clientIP")))
-        .and_then(|config| reading.take(&config.timeout_seconds, format_args!("{path}.clientIP.timeoutSeconds")));
+        .and_then(|config| {
+            reading.take(
+                &config.timeout_seconds,
+                format_args!("{path}.clientIP.timeoutSeconds"),
+            )
+        });
     let timeout_seconds = match seconds {
         None => DEFAULT_AFFINITY_SECONDS,
         Some(seconds) => u32::try_from(*seconds)
@@ -346,13 +378,20 @@ fn health_check(
     external: Policy,
 ) -> Option<u16> {
     let path = format_args!("spec.healthCheckNodePort");
-    let number = reading.take(&spec.health_check_node_port, path).copied().unwrap_or(0);
+    let number = reading
+        .take(&spec.health_check_node_port, path)
+        .copied()
+        .unwrap_or(0);
     if kind != ServiceKind::LoadBalancer || external != Policy::Local {
         return None;
     }
     let port = super::port_number(number);
     if port.is_none() {
-        reading.bad(path, number, "is no port: load balancers cannot ask for local endpoints");
+        reading.bad(
+            path,
+            number,
+            "is no port: load balancers cannot ask for local endpoints",
+        );
     }
     port
 }
@@ -387,9 +426,16 @@ fn read_port(reading: &mut Reading, i: usize, port: &raw::ServicePort) -> Option
         return None;
     }
     let protocol = super::protocol(reading, &port.protocol, format_args!("spec.ports[{i}].protocol"))?;
-    let number = reading.take(&port.port, format_args!("spec.ports[{i}].port")).copied().unwrap_or(0);
+    let number = reading
+        .take(&port.port, format_args!("spec.ports[{i}].port"))
+        .copied()
+        .unwrap_or(0);
     let Some(number) = super::port_number(number) else {
-        reading.bad(format_args!("spec.ports[{i}].port"), number, "is not in 1..=65535");
+        reading.bad(
+            format_args!("spec.ports[{i}].port"),
+            number,
+            "is not in 1..=65535",
+        );
         return None;
     };
     let path = format_args!("spec.ports[{i}].nodePort");

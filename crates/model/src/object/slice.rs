@@ -253,7 +253,9 @@ fn read_endpoint(
         return None;
     }
     let path = format_args!("endpoints[{i}].nodeName");
-    let node = reading.take(&endpoint.node_name, path).filter(|name| !name.is_empty());
+    let node = reading
+        .take(&endpoint.node_name, path)
+        .filter(|name| !name.is_empty());
     Some(SliceEndpoint {
         ip,
         conditions: conditions(reading, i, endpoint),

@@ -63,7 +63,10 @@ pub fn categorize(endpoints: &[Listed<'_>], uses: Uses, node: &NodeFacts) -> Cat
 
 /// The topology mode. Only ready endpoints have a say.
 pub fn topology(endpoints: &[Listed<'_>], node: &NodeFacts) -> Topology {
-    let mut ready = endpoints.iter().filter(|endpoint| endpoint.conditions.ready).peekable();
+    let mut ready = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.conditions.ready)
+        .peekable();
     if ready.peek().is_none() {
         return Topology::Everywhere;
     }
@@ -87,7 +90,9 @@ pub fn topology(endpoints: &[Listed<'_>], node: &NodeFacts) -> Topology {
 fn is_meant(endpoint: &Listed<'_>, topology: Topology, node: &NodeFacts) -> bool {
     match topology {
         Topology::Everywhere => true,
-        Topology::SameNode => endpoint.hints.is_some_and(|hints| hints.nodes.contains(&node.name)),
+        Topology::SameNode => endpoint
+            .hints
+            .is_some_and(|hints| hints.nodes.contains(&node.name)),
         Topology::SameZone => {
             let zone = node.zone.as_ref();
             zone.is_some_and(|zone| endpoint.hints.is_some_and(|hints| hints.zones.contains(zone)))
@@ -98,9 +103,17 @@ fn is_meant(endpoint: &Listed<'_>, topology: Topology, node: &NodeFacts) -> bool
 /// The endpoints that pass the first test that any passes.
 fn first_not_empty(endpoints: &[Listed<'_>], tests: &[&dyn Fn(&Listed<'_>) -> bool]) -> Vec<SocketAddr> {
     let passing = |test: &&dyn Fn(&Listed<'_>) -> bool| -> Vec<SocketAddr> {
-        endpoints.iter().filter(|endpoint| test(endpoint)).map(|endpoint| endpoint.address).collect()
+        endpoints
+            .iter()
+            .filter(|endpoint| test(endpoint))
+            .map(|endpoint| endpoint.address)
+            .collect()
     };
-    tests.iter().map(passing).find(|list| !list.is_empty()).unwrap_or_default()
+    tests
+        .iter()
+        .map(passing)
+        .find(|list| !list.is_empty())
+        .unwrap_or_default()
 }
 
 fn union(endpoints: &[Listed<'_>], lists: &Categorized) -> Vec<SocketAddr> {

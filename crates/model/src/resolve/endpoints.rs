@@ -93,5 +93,10 @@ fn merge(mut endpoints: Vec<Listed<'_>>) -> ListedEndpoints<'_> {
 /// Lower is better.
 fn preference<'a>(endpoint: &Listed<'a>) -> (bool, bool, bool, &'a Arc<str>) {
     let conditions = endpoint.conditions;
-    (conditions.terminating, !conditions.ready, !conditions.serving, endpoint.slice)
+    (
+        conditions.terminating,
+        !conditions.ready,
+        !conditions.serving,
+        endpoint.slice,
+    )
 }

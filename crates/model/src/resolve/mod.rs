@@ -50,7 +50,8 @@ pub fn resolve(
     context: &Context<'_>,
 ) -> (Option<DesiredService>, Vec<Note>) {
     let cluster_ip = *service.cluster_ips.get(context.family);
-    let Some(cluster_ip) = cluster_ip.filter(|_| service.skipped.is_none() && !service.ports.is_empty()) else {
+    let Some(cluster_ip) = cluster_ip.filter(|_| service.skipped.is_none() && !service.ports.is_empty())
+    else {
         return (None, Vec::new());
     };
     let mut resolution = Resolution {
@@ -59,7 +60,11 @@ pub fn resolve(
         cluster_ip,
         notes: Vec::new(),
     };
-    let ports = service.ports.iter().map(|port| resolution.port(port, slices)).collect();
+    let ports = service
+        .ports
+        .iter()
+        .map(|port| resolution.port(port, slices))
+        .collect();
     let mut notes = resolution.notes;
     // Several ports of a service tend to have the same to say.
     notes.sort();
@@ -92,7 +97,9 @@ impl Desired {
             let slices = snapshot.slices_of(&service.name);
             let (resolved, new) = resolve(service, &slices, &context);
             notes.extend(new);
-            desired.services.extend(resolved.map(|resolved| (service.name.clone(), resolved)));
+            desired
+                .services
+                .extend(resolved.map(|resolved| (service.name.clone(), resolved)));
         }
         (desired, notes)
     }
@@ -115,7 +122,9 @@ impl Resolution<'_> {
             ..
         } = *self.context;
         let kinds = self.frontend_kinds(port);
-        let accessible = kinds.iter().any(|(kind, _)| !matches!(kind, FrontendKind::ClusterIp(_)));
+        let accessible = kinds
+            .iter()
+            .any(|(kind, _)| !matches!(kind, FrontendKind::ClusterIp(_)));
         let service = self.service;
         let uses = Uses {
             cluster: service.internal == Policy::Cluster || accessible,
@@ -171,7 +180,10 @@ impl Resolution<'_> {
         }
         let ips = service.load_balancer_ips.iter().copied().filter(of_family);
         kinds.extend(ips.map(|ip| (FrontendKind::LoadBalancerIp(ip), port.port)));
-        kinds.extend(port.node_port.map(|node_port| (FrontendKind::NodePort, node_port)));
+        kinds.extend(
+            port.node_port
+                .map(|node_port| (FrontendKind::NodePort, node_port)),
+        );
         kinds.retain(|(kind, number)| {
             let key = ClaimKey::of(*kind, *number, port.protocol, family);
             match self.context.claims.winner(key, external_ips) {
@@ -227,10 +239,7 @@ impl Resolution<'_> {
                 _ => None,
             }));
         }
-        Some(Admission {
-            ranges,
-            self_sources,
-        })
+        Some(Admission { ranges, self_sources })
     }
 
     fn note_drops(&mut self, frontends: &[Frontend]) {

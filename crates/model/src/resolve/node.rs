@@ -26,10 +26,14 @@ fn node_ports(family: Family, node: &NodeFacts, settings: &Settings) -> NodePort
         return NodePortTargets::AllLocal;
     }
     let loopback_is_served = settings.localhost_node_ports(family);
-    let is_target = |ip: &IpAddr| {
-        nets.iter().any(|net| net.contains(ip)) && (loopback_is_served || !ip.is_loopback())
-    };
-    let mut targets: Vec<IpAddr> = node.interface_addresses.iter().copied().filter(is_target).collect();
+    let is_target =
+        |ip: &IpAddr| nets.iter().any(|net| net.contains(ip)) && (loopback_is_served || !ip.is_loopback());
+    let mut targets: Vec<IpAddr> = node
+        .interface_addresses
+        .iter()
+        .copied()
+        .filter(is_target)
+        .collect();
     targets.sort();
     targets.dedup();
     NodePortTargets::Only(targets)

@@ -123,7 +123,9 @@ impl Snapshot {
                 namespace: service.namespace.clone(),
                 name: name.clone(),
             };
-            self.slices.get(&name).expect("invariant: the index names slices that are there")
+            self.slices
+                .get(&name)
+                .expect("invariant: the index names slices that are there")
         };
         names.iter().map(slice).collect()
     }
@@ -203,7 +205,12 @@ impl Snapshot {
             Kind::Service => self.services.keys().cloned().map(ObjectRef::Service).collect(),
             Kind::Slice => self.slices.keys().cloned().map(ObjectRef::Slice).collect(),
             Kind::Node => self.nodes.keys().cloned().map(ObjectRef::Node).collect(),
-            Kind::ServiceCidr => self.service_cidrs.keys().cloned().map(ObjectRef::ServiceCidr).collect(),
+            Kind::ServiceCidr => self
+                .service_cidrs
+                .keys()
+                .cloned()
+                .map(ObjectRef::ServiceCidr)
+                .collect(),
         }
     }
 

@@ -25,7 +25,7 @@ pub enum Direction {
 pub struct Filter {
     /// Mark and mask.
     pub mark: Option<(u32, u32)>,
-    /// Status bits and mask (from 5.15).
+    /// Status bits and mask. Younger in the kernel than the others.
     pub status: Option<(u32, u32)>,
     /// Protocol number of the original direction.
     pub protocol: Option<u8>,

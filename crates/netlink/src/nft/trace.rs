@@ -37,7 +37,7 @@ pub enum TraceStep<'a> {
     Policy(Policy),
 }
 
-/// The connection of a traced packet; kernels from 6.16 on tell it.
+/// The connection of a traced packet. Kernel 6.18 tells it; 6.1 does not know these attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceConnection {
     /// Identifier, as in [`crate::conntrack::Entry`].

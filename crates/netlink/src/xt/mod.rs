@@ -5,6 +5,12 @@
 //! As structures it stores all other matches and targets, `comment` and the `MARK` target among them, and `tcp`
 //! and `udp` *without* any option (`-m tcp -j DNAT`), which match every packet of the protocol.
 //!
+//! The order of a rule's expressions: `-i`, `-o`, `-p` (`meta l4proto`), `-s`, `-d`, `-f`, then matches in the order
+//! they were given, then a counter, then the verdict or target. (iptables-save writes `-s -d -i -o -p -f`.) A prefix
+//! of whole bytes is a payload load of so many bytes (`/8` loads one) and has no bitwise; an interface ending in `+`
+//! is compared without a closing NUL. Only register 1 is used, and 9 for `TRACE`. A rule without `-j` ends with its
+//! counter.
+//!
 //! Numbers inside the structures are in the machine's order, addresses and the ports of NAT in network order.
 
 mod conntrack;

@@ -13,6 +13,8 @@ Each verb writes what `recv` returned, buffers one after the other, to the file 
   error-text OUT                the reply to a message whose attribute is malformed (the kernel adds words)
   error-generation OUT          the reply to a batch made for another generation
   ack OUT                       the reply to a batch that succeeds, acknowledgement on its last operation
+  ipset-name INDEX OUT          the reply to the question for a set's name
+  send FILE OUT                 the reply to the bytes of FILE
   events OUT CMD...             everything the nftables and nftrace groups said while CMD ran
 """
 import os, select, socket, struct, subprocess, sys
@@ -100,6 +102,11 @@ def main(verb, *args):
     elif verb == "ack":
         ops = [message(NFT | 0, 1 | 0x400, 2, attr(1, b"cap-a\0"), seq=7), message(NFT | 0, 5 | 0x400, 2, attr(1, b"cap-b\0"), seq=8)]
         ask(batch(ops), args[0], until_done=False)
+    elif verb == "ipset-name":
+        attrs = attr(1, b"\7") + attr(11, struct.pack(">H", int(args[0])))
+        ask(message(6 << 8 | 15, 1, 0, attrs), args[1], until_done=False)
+    elif verb == "send":
+        ask(open(args[0], "rb").read(), args[1], until_done=False)
     elif verb == "events":
         path, *command = args
         sock = open_socket()

@@ -1,8 +1,9 @@
 #!/bin/sh -e
-# Makes all captures of this folder anew: unshare -n ./capture.sh KUBE4 KUBE6
+# Makes all captures of this folder anew: unshare -n ./capture.sh KUBE4 KUBE6 OWN
 # KUBE4 and KUBE6 are iptables-save texts of a kube-proxy node.
+# OWN is what `cargo run -p netlink --example own_table` writes.
 # Needs root, iptables 1.8.9 (nf_tables), nft, ipset, conntrack, python3. Changes rules of the namespace it runs in.
-kube4=$1 kube6=$2
+kube4=$1 kube6=$2 own=$3
 save() { "$1-save" | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/' >"$2"; }
 ip link set lo up
 ./capture.py nfacct-new ct_state_invalid_dropped_pkts localhost_nps_accepted_pkts nlx_acct >/dev/null
@@ -69,9 +70,14 @@ iptables-restore <forms.v4.rules
 ip6tables-restore <forms.v6.rules
 save iptables forms.v4.rules
 save ip6tables forms.v6.rules
+./capture.py ipset-name 1 ipset-name.bin
 ./capture.py dump getrule ip forms.v4.bin
 ./capture.py dump getrule ip6 forms.v6.bin
 
 nft -f native.nft
 nft list table inet nlx-native >native.txt
 ./capture.py dump getrule inet native.bin
+
+./capture.py send "$own" own-table.ack.bin
+nft list table inet nlx-own >own-table.txt
+./capture.py dump getrule inet own-table.bin table=nlx-own

@@ -53,7 +53,7 @@ pub fn match_text(family: Family, name: &str, revision: u32, info: &[u8]) -> Str
         }
         Match::Conntrack(conntrack) => conntrack_text(conntrack),
         Match::Other { name: "physdev", .. } => " ?".to_owned(),
-        other => panic!("unexpected {other:?}"),
+        other @ (Match::Sctp(_) | Match::Mark(_) | Match::Other { .. }) => panic!("unexpected {other:?}"),
     };
     format!("-m {name}{options}")
 }
@@ -75,7 +75,7 @@ pub fn target_text(family: Family, name: &str, revision: u32, info: &[u8]) -> St
             name: "CONNMARK" | "LOG",
             ..
         } => " ?".to_owned(),
-        other => panic!("unexpected {other:?}"),
+        Target::Other { .. } => panic!("{name} is not read"),
     };
     format!("-j {name}{options}")
 }

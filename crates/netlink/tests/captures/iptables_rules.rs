@@ -1,11 +1,9 @@
 //! Decoded dumps of iptables-nft's rules say what iptables-save says of the same rules.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use super::{data, messages, render};
 use netlink::nft::{self, Expr};
-use support::{data, messages, render};
 
 /// Lines of an iptables-save text by table.
 fn saved(name: &str) -> BTreeMap<String, Vec<String>> {

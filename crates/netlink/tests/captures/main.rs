@@ -1,14 +1,29 @@
-//! Shared by the tests on captures: reading the files, and writing decoded rules in the words of iptables-save.
+//! Tests on captured messages (`tests/data`): what this crate reads must be what the system's tools said of the same
+//! kernel state.
 
-pub mod render;
-pub mod render_match;
+// The captures are of a little-endian machine.
+#![cfg(target_endian = "little")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::format_push_string,
+    reason = "a test may panic, and need not be fast"
+)]
+
+mod iptables_rules;
+mod native_rules;
+mod notifications;
+mod own_rules;
+mod render;
+mod render_match;
+mod replies;
+mod wire;
 
 use std::path::PathBuf;
 
 use netlink::message::{Message, Messages, Reply};
 
 /// A file of captured bytes or text.
-pub fn data(name: &str) -> Vec<u8> {
+fn data(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
         .join(name);
@@ -16,7 +31,7 @@ pub fn data(name: &str) -> Vec<u8> {
 }
 
 /// The messages of a capture, without its end of dump.
-pub fn messages(bytes: &[u8]) -> Vec<Message<'_>> {
+fn messages(bytes: &[u8]) -> Vec<Message<'_>> {
     let replies = Messages::new(bytes).map(|message| Reply::read(message.unwrap()).unwrap());
     replies
         .filter_map(|reply| match reply {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use netlink::nfnl::Family;
 use netlink::nft::{BitwiseOp, CmpOp, Expr, MetaKey, PayloadBase, RangeOp, Rule, Value, Verdict};
 
-use super::render_match::{match_text, target_text};
+use crate::render_match::{match_text, target_text};
 
 /// What register 1 holds.
 #[derive(Clone, Copy)]
