@@ -14,3 +14,4 @@ pub mod names;
 pub mod parse;
 pub mod plan;
 pub mod render;
+pub mod trace;
