@@ -412,3 +412,59 @@ fn endpoint_that_is_this_host_sees_the_client_since_nothing_leaves() {
     assert_eq!(here.state.mark.value(), 0x4000);
     assert_eq!(answer.ways[0].source, Source::Rewritten(Some(ip(NODE))));
 }
+
+/// Every built-in chain of every table, with a rule that counts.
+fn counting_everywhere() -> String {
+    let chains = [
+        ("raw", "PREROUTING OUTPUT"),
+        ("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING"),
+        ("nat", "PREROUTING INPUT OUTPUT POSTROUTING"),
+        ("filter", "INPUT FORWARD OUTPUT"),
+        ("security", "INPUT FORWARD OUTPUT"),
+    ];
+    let mut text = String::new();
+    for (table, names) in chains {
+        text += &format!("*{table}\n");
+        for name in names.split(' ') {
+            text += &format!(":{name} ACCEPT [0:0]\n-A {name}\n");
+        }
+        text += "COMMIT\n";
+    }
+    text
+}
+
+fn chains_met(packet: &Packet) -> String {
+    let answer = go(&routed(&counting_everywhere()), packet);
+    let met = answer.met(&answer.ways[0]);
+    let words: Vec<String> = met
+        .iter()
+        .map(|(table, chain, _)| format!("{table}:{chain}"))
+        .collect();
+    words.join(" ")
+}
+
+#[test]
+fn hooks_call_their_tables_in_the_order_of_the_kernels_priorities() {
+    assert_eq!(
+        chains_met(&from_outside("10.244.1.5:80")),
+        "raw:PREROUTING mangle:PREROUTING nat:PREROUTING mangle:FORWARD filter:FORWARD security:FORWARD \
+         mangle:POSTROUTING nat:POSTROUTING"
+    );
+    assert_eq!(
+        chains_met(&from_outside("192.0.2.11:80")),
+        "raw:PREROUTING mangle:PREROUTING nat:PREROUTING mangle:INPUT filter:INPUT security:INPUT nat:INPUT"
+    );
+    assert_eq!(
+        chains_met(&from_node("10.244.1.5:80")),
+        "raw:OUTPUT mangle:OUTPUT nat:OUTPUT filter:OUTPUT security:OUTPUT mangle:POSTROUTING nat:POSTROUTING"
+    );
+}
+
+#[test]
+fn nat_is_not_asked_again_behind_loopback() {
+    assert_eq!(
+        chains_met(&from_node("192.0.2.11:80")),
+        "raw:OUTPUT mangle:OUTPUT nat:OUTPUT filter:OUTPUT security:OUTPUT mangle:POSTROUTING nat:POSTROUTING \
+         raw:PREROUTING mangle:PREROUTING mangle:INPUT filter:INPUT security:INPUT"
+    );
+}
