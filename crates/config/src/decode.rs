@@ -64,7 +64,8 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// One that names the field and the reason. Unknown fields and doubled keys are no errors.
 pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let value = first_document(text)?;
+    let mut value = first_document(text)?;
+    drop_nulls(&mut value);
     if value.is_null() {
         return Err(DecodeError::Empty);
     }
@@ -93,6 +94,18 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
         config,
         unknown_fields,
     })
+}
+
+/// Takes out fields that are `null`: Go decodes them as if they were absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// YAML's first document as a JSON value; of doubled keys the last one counts, as upstream's lenient decoding has it.
@@ -220,8 +233,11 @@ mod tests {
 
     #[test]
     fn unknown_and_doubled_fields_are_named_not_fatal() {
-        let decoded = with("mode: ipvs\niptables: {masqueradeAl: true}\nMode: x\nmode: iptables\n").unwrap();
-        assert_eq!(decoded.unknown_fields, ["iptables.masqueradeAl", "Mode"]);
+        let decoded = with(
+            "mode: ipvs\niptables: {masqueradeAl: true}\nhostnameOverride: null\nMode: x\nmode: iptables\n",
+        )
+        .unwrap();
+        assert_eq!(decoded.unknown_fields, ["Mode", "iptables.masqueradeAl"]);
         assert_eq!(decoded.config.mode, "iptables");
     }
 

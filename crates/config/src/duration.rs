@@ -146,9 +146,6 @@ impl<'de> Deserialize<'de> for GoDuration {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<GoDuration, E> {
                 GoDuration::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
             }
-            fn visit_unit<E: de::Error>(self) -> Result<GoDuration, E> {
-                Ok(GoDuration(0))
-            }
         }
         deserializer.deserialize_any(Text)
     }

@@ -9,6 +9,7 @@
 mod cidr;
 mod decode;
 mod duration;
+pub mod flags;
 mod settings;
 pub mod types;
 mod validate;

@@ -87,7 +87,7 @@ fn node_port_addresses(
 
 /// The node's primary address per family: the Node object's addresses, overridden by a specified `bindAddress`.
 ///
-/// `node_addresses` are the Node's InternalIPs in order, then its ExternalIPs (control.md 3.3). Without either the
+/// `node_addresses` are the Node's internal addresses in order, then its external ones (control.md 3.3). Without either the
 /// family's loopback address stands in, as upstream has it. Comes with the primary family.
 pub fn node_ips(
     config: &KubeProxyConfiguration,

@@ -21,77 +21,55 @@ pub struct KubeProxyConfiguration {
     /// Always [`KIND`].
     pub kind: String,
     /// Feature gates by name.
-    #[serde(
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "null_is_default"
-    )]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub feature_gates: BTreeMap<String, bool>,
     /// How to reach the API server.
-    #[serde(deserialize_with = "null_is_default")]
     pub client_connection: ClientConnection,
     /// Logging.
-    #[serde(deserialize_with = "null_is_default")]
     pub logging: Logging,
     /// The Node's name when it is not the host's: empty.
-    #[serde(deserialize_with = "null_is_default")]
     pub hostname_override: String,
     /// Overrides the node's primary IP: `0.0.0.0`.
-    #[serde(deserialize_with = "null_is_default")]
     pub bind_address: String,
     /// Where health is served: `0.0.0.0:10256`.
-    #[serde(deserialize_with = "null_is_default")]
     pub healthz_bind_address: String,
     /// Where metrics are served: `127.0.0.1:10249`.
-    #[serde(deserialize_with = "null_is_default")]
     pub metrics_bind_address: String,
     /// Whether a port that cannot be opened ends the process.
-    #[serde(deserialize_with = "null_is_default")]
     pub bind_address_hard_fail: bool,
     /// Profiling pages on the metrics address.
-    #[serde(deserialize_with = "null_is_default")]
     pub enable_profiling: bool,
     /// Unhide metrics that this version hides.
-    #[serde(deserialize_with = "null_is_default")]
     pub show_hidden_metrics_for_version: String,
     /// `iptables`, `nftables`, `ipvs`; empty is `iptables`.
-    #[serde(deserialize_with = "null_is_default")]
     pub mode: String,
     /// Of iptables mode.
-    #[serde(deserialize_with = "null_is_default")]
     pub iptables: IptablesConfiguration,
     /// Of ipvs mode.
-    #[serde(deserialize_with = "null_is_default")]
     pub ipvs: IpvsConfiguration,
     /// Of nftables mode.
-    #[serde(deserialize_with = "null_is_default")]
     pub nftables: NftablesConfiguration,
     /// Of Windows; accepted, without effect.
-    #[serde(deserialize_with = "null_is_default")]
     pub winkernel: WinkernelConfiguration,
     /// `ClusterCIDR`, `NodeCIDR`, `BridgeInterface`, `InterfaceNamePrefix`; empty is `ClusterCIDR`.
-    #[serde(deserialize_with = "null_is_default")]
     pub detect_local_mode: String,
     /// What the detect-local mode needs.
-    #[serde(deserialize_with = "null_is_default")]
     pub detect_local: DetectLocal,
     /// Pod CIDRs of the cluster, comma separated.
-    #[serde(rename = "clusterCIDR", deserialize_with = "null_is_default")]
+    #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
     /// CIDRs of the host's addresses that serve node ports, or the one word `primary`.
     pub node_port_addresses: Option<Vec<String>>,
-    /// Written to /proc/self/oom_score_adj: -999.
+    /// Written to `/proc/self/oom_score_adj`: -999.
     pub oom_score_adj: Option<i32>,
     /// Conntrack sysctls.
-    #[serde(deserialize_with = "null_is_default")]
     pub conntrack: ConntrackConfiguration,
     /// How often everything is listed again: 15m.
-    #[serde(deserialize_with = "null_is_default")]
     pub config_sync_period: GoDuration,
     /// Without effect.
-    #[serde(deserialize_with = "null_is_default")]
     pub port_range: String,
     /// Without effect.
-    #[serde(skip_serializing_if = "is_false", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "is_false")]
     pub windows_run_as_service: bool,
 }
 
@@ -100,19 +78,14 @@ pub struct KubeProxyConfiguration {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientConnection {
     /// Path; empty means in-cluster.
-    #[serde(deserialize_with = "null_is_default")]
     pub kubeconfig: String,
     /// `Accept` header.
-    #[serde(deserialize_with = "null_is_default")]
     pub accept_content_types: String,
     /// `application/vnd.kubernetes.protobuf`.
-    #[serde(deserialize_with = "null_is_default")]
     pub content_type: String,
     /// Requests per second: 5.
-    #[serde(deserialize_with = "null_is_default")]
     pub qps: f32,
     /// Requests at once: 10.
-    #[serde(deserialize_with = "null_is_default")]
     pub burst: i32,
 }
 
@@ -121,19 +94,15 @@ pub struct ClientConnection {
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
     /// `text` or `json`.
-    #[serde(deserialize_with = "null_is_default")]
     pub format: String,
     /// A duration's text, or nanoseconds as a number: 5s.
-    #[serde(deserialize_with = "null_is_default")]
     pub flush_frequency: FlushFrequency,
     /// 0.
-    #[serde(deserialize_with = "null_is_default")]
     pub verbosity: u32,
     /// Verbosity per source file.
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vmodule: Vec<VModule>,
     /// Options per format.
-    #[serde(deserialize_with = "null_is_default")]
     pub options: LoggingOptions,
 }
 
@@ -168,10 +137,8 @@ pub struct VModule {
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggingOptions {
     /// Of the text format.
-    #[serde(deserialize_with = "null_is_default")]
     pub text: StreamOptions,
     /// Of the JSON format.
-    #[serde(deserialize_with = "null_is_default")]
     pub json: StreamOptions,
 }
 
@@ -180,7 +147,7 @@ pub struct LoggingOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct StreamOptions {
     /// Info messages to stdout, the rest to stderr.
-    #[serde(skip_serializing_if = "is_false", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "is_false")]
     pub split_stream: bool,
     /// A quantity.
     #[serde(deserialize_with = "quantity")]
@@ -203,15 +170,12 @@ pub struct IptablesConfiguration {
     /// 14.
     pub masquerade_bit: Option<i32>,
     /// Source NAT for all cluster-IP traffic.
-    #[serde(deserialize_with = "null_is_default")]
     pub masquerade_all: bool,
     /// Node ports on 127/8 (IPv4): true.
     pub localhost_node_ports: Option<bool>,
     /// 30s.
-    #[serde(deserialize_with = "null_is_default")]
     pub sync_period: GoDuration,
     /// 1s.
-    #[serde(deserialize_with = "null_is_default")]
     pub min_sync_period: GoDuration,
 }
 
@@ -222,13 +186,10 @@ pub struct NftablesConfiguration {
     /// 14.
     pub masquerade_bit: Option<i32>,
     /// Source NAT for all cluster-IP traffic.
-    #[serde(deserialize_with = "null_is_default")]
     pub masquerade_all: bool,
     /// 30s.
-    #[serde(deserialize_with = "null_is_default")]
     pub sync_period: GoDuration,
     /// 1s.
-    #[serde(deserialize_with = "null_is_default")]
     pub min_sync_period: GoDuration,
 }
 
@@ -237,28 +198,22 @@ pub struct NftablesConfiguration {
 #[serde(rename_all = "camelCase", default)]
 pub struct IpvsConfiguration {
     /// 30s.
-    #[serde(deserialize_with = "null_is_default")]
     pub sync_period: GoDuration,
     /// 0s.
-    #[serde(deserialize_with = "null_is_default")]
     pub min_sync_period: GoDuration,
     /// Empty is `rr`.
-    #[serde(deserialize_with = "null_is_default")]
     pub scheduler: String,
     /// Left alone at clean-up.
     #[serde(rename = "excludeCIDRs")]
     pub exclude_cidrs: Option<Vec<String>>,
     /// `arp_ignore` and `arp_announce`.
-    #[serde(rename = "strictARP", deserialize_with = "null_is_default")]
+    #[serde(rename = "strictARP")]
     pub strict_arp: bool,
     /// 0s leaves it.
-    #[serde(deserialize_with = "null_is_default")]
     pub tcp_timeout: GoDuration,
     /// 0s leaves it.
-    #[serde(deserialize_with = "null_is_default")]
     pub tcp_fin_timeout: GoDuration,
     /// 0s leaves it.
-    #[serde(deserialize_with = "null_is_default")]
     pub udp_timeout: GoDuration,
 }
 
@@ -284,10 +239,8 @@ pub struct WinkernelConfiguration {
 #[serde(rename_all = "camelCase", default)]
 pub struct DetectLocal {
     /// For `BridgeInterface`.
-    #[serde(deserialize_with = "null_is_default")]
     pub bridge_interface: String,
     /// For `InterfaceNamePrefix`.
-    #[serde(deserialize_with = "null_is_default")]
     pub interface_name_prefix: String,
 }
 
@@ -304,23 +257,11 @@ pub struct ConntrackConfiguration {
     /// 1h; 0 leaves it.
     pub tcp_close_wait_timeout: Option<GoDuration>,
     /// True writes 1 to the sysctl.
-    #[serde(deserialize_with = "null_is_default")]
     pub tcp_be_liberal: bool,
     /// 0s leaves it.
-    #[serde(deserialize_with = "null_is_default")]
     pub udp_timeout: GoDuration,
     /// 0s leaves it.
-    #[serde(deserialize_with = "null_is_default")]
     pub udp_stream_timeout: GoDuration,
-}
-
-/// Go decodes `null` into a field's zero value.
-fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// A quantity is written as text or as a number.
@@ -331,10 +272,9 @@ fn quantity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String,
         Text(String),
         Number(i64),
     }
-    Ok(match Option::<Quantity>::deserialize(deserializer)? {
-        Some(Quantity::Text(text)) => text,
-        Some(Quantity::Number(number)) => number.to_string(),
-        None => "0".to_owned(),
+    Ok(match Quantity::deserialize(deserializer)? {
+        Quantity::Text(text) => text,
+        Quantity::Number(number) => number.to_string(),
     })
 }
 

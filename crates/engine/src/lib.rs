@@ -1,1 +1,293 @@
-//! (crate header)
+//! The control loop as a state machine: what happened and the time go in, what is to be done comes out.
+//!
+//! * What it is: [`Engine`] keeps the cluster's objects, knows per family what the kernel holds
+//!   ([`iptables::diff::have::Have`]), and brings the two together, one bounded step at a time.
+//! * In and out: [`Event`]s and `now` go in; [`Engine::next`] gives one [`Effect`] at a time for each family, each of
+//!   which is answered by an [`Event::Answer`]; [`Report`]s tell what happened.
+//! * What it deliberately does not know: clocks, threads, sockets, processes, the API server, how a step is carried out.
+//! * Where to start reading: [`Engine`], then `family`.
+//!
+//! Invariant: whatever order changes come in, the kernel ends up with what the objects say
+//! (test `incremental_equals_from_scratch`).
+//! Invariant: nothing is remembered before the kernel said yes, and no change is forgotten before (tests in
+//! `properties`). Each of these tests is shown able to fail by a [`fault::Fault`].
+
+pub mod event;
+mod family;
+pub mod fault;
+mod pace;
+mod queue;
+mod world;
+
+pub use event::{About, Answer, Cause, Effect, Failure, Report, RunKind, StepSize};
+pub use queue::Item;
+
+use family::FamilyLoop;
+use fault::{Fault, Seeded};
+use iptables::build::{Capabilities, InvalidPackets};
+use model::object::Kind;
+use model::snapshot::{Change, Snapshot};
+use model::{Family, NodeFacts, PerFamily, ServiceName, Settings};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use world::{NodeChange, World};
+
+/// Which of the two kernel interfaces the iptables tools talk to. They differ in what a step costs and in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nf_tables: many small steps.
+    NfTables,
+    /// x_tables: every step costs the whole table.
+    Legacy,
+}
+
+/// How the engine goes about it.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The interface.
+    pub backend: Backend,
+    /// `minSyncPeriod`: the least time between two runs.
+    pub min_sync: Duration,
+    /// `syncPeriod`: how often the rules are looked at, and the longest wait after a failure.
+    pub sync_period: Duration,
+    /// How often everything is read back and compared: one hour.
+    pub full_sync: Duration,
+    /// How many services one step settles at most: 100 (performance.md).
+    pub step_services: usize,
+    /// Seeds the spread of waits, so that nodes do not try together.
+    pub seed: u64,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig {
+            backend: Backend::NfTables,
+            min_sync: Duration::from_secs(1),
+            sync_period: Duration::from_secs(30),
+            full_sync: Duration::from_secs(3600),
+            step_services: 100,
+            seed: 0,
+        }
+    }
+}
+
+/// What the host can do.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// What each family's tools can do; `None` for a family that this host does not have.
+    pub families: PerFamily<Option<Capabilities>>,
+    /// What becomes of packets that conntrack calls INVALID.
+    pub invalid: InvalidPackets,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Objects changed.
+    Changed(Change),
+    /// All objects of a kind have been seen once.
+    Listed(Kind),
+    /// The node's facts are these now.
+    Facts(NodeFacts),
+    /// A family's effect was carried out, or failed.
+    Answer(Family, Answer),
+}
+
+/// How a family is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// When the oldest change came that is not in the kernel yet, in the engine's time.
+    pub pending_since: Option<Duration>,
+    /// How many failures there were since the last success.
+    pub failures_in_a_row: u32,
+    /// When everything was last compared.
+    pub last_full_sync: Option<Duration>,
+    /// How many services wait.
+    pub queued: usize,
+    /// How many of them were refused by themselves.
+    pub refused: usize,
+}
+
+/// The control loop.
+#[derive(Debug)]
+pub struct Engine {
+    world: World,
+    families: PerFamily<Option<FamilyLoop>>,
+    /// Kinds whose first list has not come yet.
+    awaited: BTreeSet<Kind>,
+    reports: Vec<Report>,
+    seeded: Seeded,
+}
+
+impl Engine {
+    /// An engine that knows no objects and nothing of the kernel.
+    pub fn new(settings: Settings, facts: NodeFacts, host: &Host, config: &EngineConfig) -> Engine {
+        Engine::seeded(settings, facts, host, config, Seeded::default())
+    }
+
+    /// The same with a fault in it.
+    pub fn seeded(
+        settings: Settings,
+        facts: NodeFacts,
+        host: &Host,
+        config: &EngineConfig,
+        seeded: Seeded,
+    ) -> Engine {
+        let any = host.families.v4.or(host.families.v6).unwrap_or(NO_CAPABILITIES);
+        let capabilities = PerFamily::from_fn(|family| host.families.get(family).unwrap_or(any));
+        let families = PerFamily::from_fn(|family| {
+            let present = host.families.get(family).is_some();
+            present.then(|| FamilyLoop::new(family, config, seeded))
+        });
+        Engine {
+            world: World::new(settings, facts, capabilities, host.invalid, seeded),
+            families,
+            awaited: BTreeSet::from([Kind::Service, Kind::Slice]),
+            reports: Vec::new(),
+            seeded,
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, event: Event, now: Duration) {
+        match event {
+            Event::Changed(change) => self.changed(change, now),
+            Event::Listed(kind) => drop(self.awaited.remove(&kind)),
+            Event::Facts(facts) => {
+                let change = self.world.set_facts(facts);
+                self.node_changed(change, now);
+            }
+            Event::Answer(family, answer) => {
+                if let Some(family) = self.families.get_mut(family) {
+                    family.answer(&self.world, answer, now);
+                }
+            }
+        }
+    }
+
+    /// What is to be done next for a family. `None` when there is nothing to do now, or when an answer is awaited.
+    ///
+    /// Nothing is done before both lists have come: rules of half the objects would be worse than the rules that are there.
+    pub fn next(&mut self, family: Family, now: Duration) -> Option<Effect> {
+        if !self.awaited.is_empty() {
+            return None;
+        }
+        self.count();
+        self.families.get_mut(family).as_mut()?.next(&self.world, now)
+    }
+
+    /// When [`Engine::next`] may have something for a family without another event; a time that has passed means now.
+    pub fn wake_at(&self, family: Family) -> Option<Duration> {
+        if !self.awaited.is_empty() {
+            return None;
+        }
+        self.families.get(family).as_ref()?.wake_at()
+    }
+
+    /// What there is to tell since the last time.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        let mut reports = std::mem::take(&mut self.reports);
+        for family in Family::ALL {
+            if let Some(family) = self.families.get_mut(family) {
+                reports.extend(family.take_reports());
+            }
+        }
+        reports
+    }
+
+    /// How a family is doing; `None` for one that this host does not have.
+    pub fn status(&self, family: Family) -> Option<Status> {
+        self.families.get(family).as_ref().map(FamilyLoop::status)
+    }
+
+    /// Whether both lists have come.
+    pub fn is_synced(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// The objects.
+    pub fn snapshot(&self) -> &Snapshot {
+        self.world.snapshot()
+    }
+
+    /// What is known of the node.
+    pub fn facts(&self) -> &NodeFacts {
+        self.world.facts()
+    }
+
+    fn changed(&mut self, change: Change, now: Duration) {
+        let subject = self
+            .seeded
+            .has(Fault::ClaimHeirForgotten)
+            .then(|| subject(&change))
+            .flatten();
+        let is_slice = matches!(&change, Change::Apply(object) if object.kind() == Kind::Slice);
+        let mut touched = self.world.apply(change);
+        if let Some(subject) = subject {
+            touched.services.retain(|name| *name == subject);
+        }
+        for family in Family::ALL {
+            let forgotten = family == Family::V6 && is_slice && self.seeded.has(Fault::OneFamilyForgotten);
+            if let Some(family) = self.families.get_mut(family).as_mut().filter(|_| !forgotten) {
+                family.change(touched.services.iter().cloned().map(Item::Service), now);
+            }
+        }
+        let change = self.world.tell_node(&touched.nodes);
+        self.node_changed(change, now);
+    }
+
+    fn node_changed(&mut self, change: NodeChange, now: Duration) {
+        let mut items = Vec::new();
+        match change {
+            NodeChange::Nothing => {}
+            NodeChange::NodePart if self.seeded.has(Fault::TailForgotten) => {}
+            NodeChange::NodePart => items.push(Item::Node),
+            NodeChange::Everything => {
+                items.push(Item::Node);
+                items.extend(self.world.services().cloned().map(Item::Service));
+            }
+        }
+        for family in Family::ALL {
+            if let Some(family) = self.families.get_mut(family) {
+                family.change(items.iter().cloned(), now);
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        let reports = self.world.count();
+        #[cfg(feature = "mutants")]
+        if self.seeded.has(Fault::ThresholdRewritesAll) {
+            self.rewrite_at_threshold(&reports);
+        }
+        self.reports.extend(reports);
+    }
+
+    #[cfg(feature = "mutants")]
+    fn rewrite_at_threshold(&mut self, reports: &[Report]) {
+        for report in reports {
+            if let Report::EndpointComments { family, .. } = report {
+                if let Some(family) = self.families.get_mut(*family) {
+                    family.distrust_chains();
+                    family.change(self.world.services().cloned().map(Item::Service), Duration::ZERO);
+                }
+            }
+        }
+    }
+}
+
+/// Used for a family that is not there.
+const NO_CAPABILITIES: Capabilities = Capabilities {
+    masquerade_ports: iptables::ast::Ports::Kept,
+    nfacct: iptables::build::Nfacct::Absent,
+};
+
+/// The service that a change is of, when it is of one.
+fn subject(change: &Change) -> Option<ServiceName> {
+    use model::object::{Object, ObjectRef};
+    match change {
+        Change::Apply(Object::Service(service)) => Some(service.name.clone()),
+        Change::Delete(ObjectRef::Service(name)) => Some(name.clone()),
+        _ => None,
+    }
+}

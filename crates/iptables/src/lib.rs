@@ -9,8 +9,10 @@
 pub mod ast;
 pub mod build;
 pub mod compare;
+pub mod diff;
 mod family;
 pub mod names;
 pub mod parse;
 pub mod plan;
 pub mod render;
+pub mod trace;

@@ -5,26 +5,67 @@
 //! * What it deliberately does not know: Kubernetes, and when anything should be done.
 //! * Where to start reading: [`RuleKernel`].
 
-use iptables::ast::{Chain, ChainName, TableName};
+pub mod addresses;
+mod classify;
+pub mod conntrack;
+pub mod fake;
+pub mod guard;
+mod lines;
+mod live;
+pub mod nfacct;
+mod nft;
+pub mod probe;
+mod process;
+mod socket;
+pub mod sysctl;
+mod trace_table;
+mod watch;
+
+pub use fake::FakeKernel;
+pub use live::LiveKernel;
+pub use socket::SocketError;
+pub use trace_table::{TraceTable, Traced};
+pub use watch::{Committed, GenerationWatch, TraceWatch};
+
+use lines::LineSplitter;
+
+use iptables::ast::{Chain, ChainName, Policy, TableName};
 use iptables::plan::Step;
 use model::Family;
 use std::collections::BTreeSet;
+use std::fmt;
+
+/// The tables that [`Scope::Everything`] reads, in this order.
+pub const OBSERVED_TABLES: [TableName; 3] = [TableName::Mangle, TableName::Filter, TableName::Nat];
+
+/// The accounting objects that kube-proxy's rules may name.
+pub const NFACCT_COUNTERS: [&str; 2] = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
 
 /// Which of the two kernel interfaces the iptables tools talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// nf_tables, by `iptables-nft`.
+    /// `nf_tables`, by `iptables-nft`.
     NfTables,
-    /// x_tables, by `iptables-legacy`, under `/run/xtables.lock`.
+    /// `x_tables`, by `iptables-legacy`, under `/run/xtables.lock`.
     Legacy,
+}
+
+/// `nf_tables` or `legacy`.
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::NfTables => "nf_tables",
+            Backend::Legacy => "legacy",
+        })
+    }
 }
 
 /// Which chains to read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every chain of the tables mangle, filter and nat.
+    /// Every chain of [`OBSERVED_TABLES`], the built-in ones even of a table that nobody has used yet.
     Everything,
-    /// These chains of one table. A chain that does not exist is not reported.
+    /// These chains of one table. A chain that does not exist is not reported; a built-in one always exists.
     Chains(TableName, BTreeSet<ChainName>),
 }
 
@@ -53,7 +94,7 @@ pub trait RuleKernel {
         sink: &mut ChainSink<'_>,
     ) -> Result<(), ObserveError>;
 
-    /// The nf_tables generation, which moves with every commit by anyone; `None` on legacy.
+    /// The `nf_tables` generation, which moves with every commit by anyone; `None` on legacy.
     ///
     /// # Errors
     /// When the kernel would not say.
@@ -101,4 +142,17 @@ pub struct ObserveError {
     pub kind: FailureKind,
     /// The tool's or kernel's own words, trimmed.
     pub detail: String,
+}
+
+/// A built-in chain that nobody has touched.
+fn empty_builtin() -> Chain {
+    Chain {
+        policy: Some(Policy::Accept),
+        rules: Vec::new(),
+    }
+}
+
+/// The name of a built-in chain.
+fn builtin_name(name: &str) -> ChainName {
+    ChainName::new(name).expect("invariant: built-in chains have legal names")
 }

@@ -15,6 +15,7 @@ pub mod name;
 pub mod node;
 pub mod note;
 pub mod object;
+pub mod oracle;
 pub mod outcome;
 pub mod packet;
 pub mod resolve;

@@ -25,7 +25,7 @@ pub enum ScenarioError {
 }
 
 impl ScenarioError {
-    pub(crate) fn form(path: &Path, reason: impl ToString) -> Self {
+    pub(crate) fn form(path: &Path, reason: &dyn std::fmt::Display) -> Self {
         ScenarioError::Form {
             path: path.to_owned(),
             reason: reason.to_string(),

@@ -61,20 +61,21 @@ struct NodeFile {
 pub fn read_golden_case(folder: &Path) -> Result<GoldenCase, ScenarioError> {
     let node_path = folder.join("node.yaml");
     let text = read(&node_path)?;
-    let node: NodeFile = serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(&node_path, err))?;
+    let node: NodeFile =
+        serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(&node_path, &err))?;
     let config =
-        host::configuration(&node.config, NODE).map_err(|err| ScenarioError::form(&node_path, err))?;
+        host::configuration(&node.config, NODE).map_err(|err| ScenarioError::form(&node_path, &err))?;
     let cluster_path = folder.join("cluster.json");
-    let cluster: Value =
-        serde_json::from_str(&read(&cluster_path)?).map_err(|err| ScenarioError::form(&cluster_path, err))?;
+    let cluster: Value = serde_json::from_str(&read(&cluster_path)?)
+        .map_err(|err| ScenarioError::form(&cluster_path, &err))?;
     let (snapshot, notes) = host::snapshot(vec![cluster.clone()]);
-    let addresses = host::nets(&node.addresses).map_err(|err| ScenarioError::form(&node_path, err))?;
+    let addresses = host::nets(&node.addresses).map_err(|err| ScenarioError::form(&node_path, &err))?;
     let interfaces: Result<Vec<(String, IpNet)>, String> = node
         .interfaces
         .into_iter()
         .map(|(name, text)| Ok((name, host::net(&text)?)))
         .collect();
-    let interfaces = interfaces.map_err(|err| ScenarioError::form(&node_path, err))?;
+    let interfaces = interfaces.map_err(|err| ScenarioError::form(&node_path, &err))?;
     let nets = addresses.iter().chain(interfaces.iter().map(|(_, net)| net));
     let interface_addresses: Vec<IpAddr> = nets.map(IpNet::addr).collect();
     let facts = host::facts(NODE, &snapshot, &config, interface_addresses);

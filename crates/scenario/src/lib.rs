@@ -26,7 +26,7 @@ pub fn root() -> PathBuf {
 
 /// All golden cases, by name.
 pub fn golden_cases() -> Vec<GoldenCase> {
-    load(&root().join("golden"), |path| path.is_dir(), read_golden_case)
+    load(&root().join("golden"), Path::is_dir, read_golden_case)
 }
 
 /// All truth tables, by file name.

@@ -80,7 +80,22 @@ struct TableFile {
 #[serde(deny_unknown_fields)]
 struct NodePart {
     name: String,
+    #[serde(default)]
+    internal_ips: Vec<String>,
     addresses: Vec<String>,
+}
+
+impl NodePart {
+    fn object(&self) -> Value {
+        let address = |ip: &String| serde_json::json!({"type": "InternalIP", "address": ip});
+        let addresses: Vec<Value> = self.internal_ips.iter().map(address).collect();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name},
+            "status": {"addresses": addresses},
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -139,7 +154,7 @@ fn tcp() -> String {
 /// When the file is missing or malformed.
 pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
     let text = read(path)?;
-    let file: TableFile = serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(path, err))?;
+    let file: TableFile = serde_saphyr::from_str(&text).map_err(|err| ScenarioError::form(path, &err))?;
     let mut variants = Vec::new();
     if file.variants.is_empty() || !file.flows.is_empty() {
         let plain = VariantPart {
@@ -149,10 +164,10 @@ pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
             flows: None,
             instead: Vec::new(),
         };
-        variants.push(variant(&file, &plain).map_err(|err| ScenarioError::form(path, err))?);
+        variants.push(variant(&file, &plain).map_err(|err| ScenarioError::form(path, &err))?);
     }
     for part in &file.variants {
-        let failed = |err| ScenarioError::form(path, format!("variant {:?}: {err}", part.name));
+        let failed = |err| ScenarioError::form(path, &format!("variant {:?}: {err}", part.name));
         variants.push(variant(&file, part).map_err(failed)?);
     }
     Ok(TruthTable {
@@ -164,7 +179,8 @@ pub fn read_truth_table(path: &Path) -> Result<TruthTable, ScenarioError> {
 
 fn variant(file: &TableFile, part: &VariantPart) -> Result<Variant, String> {
     let config = host::configuration(part.config.as_ref().unwrap_or(&file.config), &file.node.name)?;
-    let documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    let mut documents = part.objects.as_ref().unwrap_or(&file.objects).clone();
+    documents.push(file.node.object());
     let (snapshot, notes) = host::snapshot(documents.clone());
     let addresses = host::nets(&file.node.addresses)?;
     let facts = host::facts(
@@ -263,16 +279,19 @@ fn expect(part: &ExpectPart, names: Names<'_>) -> Result<Outcome, String> {
 struct Names<'a>(&'a BTreeMap<String, String>);
 
 impl Names<'_> {
-    fn text<'t>(&'t self, name: &'t str) -> &'t str {
+    fn text<'t>(self, name: &'t str) -> &'t str
+    where
+        Self: 't,
+    {
         self.0.get(name).map_or(name, String::as_str)
     }
 
-    fn ip(&self, name: &str) -> Result<IpAddr, String> {
+    fn ip(self, name: &str) -> Result<IpAddr, String> {
         self.text(name).parse().map_err(|_| format!("{name}: no address"))
     }
 
     /// `NAME`, `NAME:port`, or a socket address.
-    fn socket(&self, name: &str) -> Result<SocketAddr, String> {
+    fn socket(self, name: &str) -> Result<SocketAddr, String> {
         if let Ok(socket) = self.text(name).parse() {
             return Ok(socket);
         }

@@ -31,7 +31,9 @@ fn frontends_are_those_upstream_wrote() {
     for case in scenario::golden_cases() {
         for family in Family::ALL {
             let ours: BTreeSet<Fact> = ports(case.desired.get(family)).flat_map(facts_of_port).collect();
-            let upstream: BTreeSet<Fact> = rules(case.saved.get(family)).filter_map(fact_of_rule).collect();
+            let upstream: BTreeSet<Fact> = rules(case.saved.get(family))
+                .filter_map(|rule| fact_of_rule(&rule))
+                .collect();
             assert_same(&case.name, family, &ours, &upstream);
         }
     }
@@ -92,8 +94,9 @@ fn masquerading_and_admission_are_those_upstream_wrote() {
             let ours: BTreeSet<(String, String)> = ports(case.desired.get(family))
                 .flat_map(phrases_of_port)
                 .collect();
-            let upstream: BTreeSet<(String, String)> =
-                rules(case.saved.get(family)).filter_map(phrase_of_rule).collect();
+            let upstream: BTreeSet<(String, String)> = rules(case.saved.get(family))
+                .filter_map(|rule| phrase_of_rule(&rule))
+                .collect();
             seen.extend(
                 upstream
                     .iter()
@@ -153,7 +156,7 @@ fn phrases_of_port(port: &DesiredPort) -> Vec<(String, String)> {
     phrases
 }
 
-fn phrase_of_rule(rule: Rule<'_>) -> Option<(String, String)> {
+fn phrase_of_rule(rule: &Rule<'_>) -> Option<(String, String)> {
     let comment = rule.comment?;
     let words: Vec<&str> = comment.split(' ').collect();
     let kind = rule.chain.get(..9)?;
@@ -254,7 +257,7 @@ fn facts_of_port(port: &DesiredPort) -> Vec<Fact> {
     facts
 }
 
-fn fact_of_rule(rule: Rule<'_>) -> Option<Fact> {
+fn fact_of_rule(rule: &Rule<'_>) -> Option<Fact> {
     let comment = rule.comment?;
     let target = rule.after("-j")?;
     let what = match rule.chain {

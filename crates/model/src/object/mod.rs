@@ -39,11 +39,11 @@ use std::sync::Arc;
 pub enum Object {
     /// A Service.
     Service(Box<Service>),
-    /// An EndpointSlice.
+    /// An `EndpointSlice`.
     Slice(Box<Slice>),
     /// A Node.
     Node(Node),
-    /// A ServiceCIDR.
+    /// A `ServiceCIDR`.
     ServiceCidr(ServiceCidr),
 }
 
@@ -52,11 +52,11 @@ pub enum Object {
 pub enum Kind {
     /// `v1` Service.
     Service,
-    /// `discovery.k8s.io/v1` EndpointSlice.
+    /// `discovery.k8s.io/v1` `EndpointSlice`.
     Slice,
     /// `v1` Node.
     Node,
-    /// `networking.k8s.io/v1` ServiceCIDR.
+    /// `networking.k8s.io/v1` `ServiceCIDR`.
     ServiceCidr,
 }
 
@@ -65,11 +65,11 @@ pub enum Kind {
 pub enum ObjectRef {
     /// A Service.
     Service(ServiceName),
-    /// An EndpointSlice.
+    /// An `EndpointSlice`.
     Slice(SliceName),
     /// A Node.
     Node(Arc<str>),
-    /// A ServiceCIDR.
+    /// A `ServiceCIDR`.
     ServiceCidr(Arc<str>),
 }
 
@@ -139,12 +139,11 @@ fn created(reading: &mut Reading, meta: &raw::Meta) -> Created {
     let Some(text) = reading.take(&meta.creation_timestamp, path) else {
         return Created::UNKNOWN;
     };
-    match text.parse::<jiff::Timestamp>() {
-        Ok(time) => Created::at(time.as_second()),
-        Err(_) => {
-            reading.bad(path, text, "is no RFC 3339 time");
-            Created::UNKNOWN
-        }
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        Created::at(time.as_second())
+    } else {
+        reading.bad(path, text, "is no RFC 3339 time");
+        Created::UNKNOWN
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nodes and ServiceCIDRs, in compact form, and their conversion.
+//! Nodes and `ServiceCIDRs`, in compact form, and their conversion.
 
 use super::reading::{Reading, is_subdomain};
 use super::{Converted, Object, raw};
@@ -20,7 +20,7 @@ pub struct Node {
     pub name: Arc<str>,
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
-    /// InternalIPs in order, then ExternalIPs (control.md 3.3).
+    /// `InternalIPs` in order, then `ExternalIPs` (control.md 3.3).
     pub addresses: Box<[IpAddr]>,
     /// `spec.podCIDRs`, in order, without host bits.
     pub pod_cidrs: Box<[IpNet]>,
@@ -50,7 +50,7 @@ impl Node {
     }
 }
 
-/// A ServiceCIDR.
+/// A `ServiceCIDR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceCidr {
     /// Name.
@@ -61,8 +61,8 @@ pub struct ServiceCidr {
 
 /// Converts a Node. Without a usable name there is no object.
 pub fn convert_node(node: &raw::Node) -> Converted {
-    let none = raw::Meta::default();
-    let meta = node.metadata.given().unwrap_or(&none);
+    let absent = raw::Meta::default();
+    let meta = node.metadata.given().unwrap_or(&absent);
     let name = meta.name.given().map_or("", String::as_str);
     let mut reading = Reading::new("Node", "", name);
     let usable = super::usable_name(&mut reading, "", name, is_subdomain);
@@ -74,8 +74,8 @@ pub fn convert_node(node: &raw::Node) -> Converted {
 }
 
 fn read_node(reading: &mut Reading, name: Arc<str>, meta: &raw::Meta, node: &raw::Node) -> Node {
-    let none = raw::NodeSpec::default();
-    let spec = reading.take(&node.spec, format_args!("spec")).unwrap_or(&none);
+    let absent = raw::NodeSpec::default();
+    let spec = reading.take(&node.spec, format_args!("spec")).unwrap_or(&absent);
     let taints = reading.items(&spec.taints, "spec.taints");
     let tainted = taints
         .iter()
@@ -131,10 +131,10 @@ fn pod_cidrs(reading: &mut Reading, spec: &raw::NodeSpec) -> Box<[IpNet]> {
     nets(reading, &texts, "spec.podCIDRs")
 }
 
-/// Converts a ServiceCIDR. Without a usable name there is no object.
+/// Converts a `ServiceCIDR`. Without a usable name there is no object.
 pub fn convert_service_cidr(cidr: &raw::ServiceCidr) -> Converted {
-    let none = raw::Meta::default();
-    let meta = cidr.metadata.given().unwrap_or(&none);
+    let absent = raw::Meta::default();
+    let meta = cidr.metadata.given().unwrap_or(&absent);
     let name = meta.name.given().map_or("", String::as_str);
     let mut reading = Reading::new("ServiceCIDR", "", name);
     let usable = super::usable_name(&mut reading, "", name, is_subdomain);

@@ -139,7 +139,7 @@ part! {
         ip_mode: Field<String>,
     }
 
-    /// `discovery.k8s.io/v1` EndpointSlice.
+    /// `discovery.k8s.io/v1` `EndpointSlice`.
     EndpointSlice {
         /// Metadata.
         metadata: Field<Meta>,
@@ -151,7 +151,7 @@ part! {
         ports: List<EndpointPort>,
     }
 
-    /// `ports[]` of an EndpointSlice.
+    /// `ports[]` of an `EndpointSlice`.
     EndpointPort {
         /// Name.
         name: Field<String>,
@@ -161,7 +161,7 @@ part! {
         port: Field<i64>,
     }
 
-    /// `endpoints[]` of an EndpointSlice.
+    /// `endpoints[]` of an `EndpointSlice`.
     Endpoint {
         /// Addresses, of which only the first counts.
         addresses: List<String>,
@@ -240,7 +240,7 @@ part! {
         address: Field<String>,
     }
 
-    /// `networking.k8s.io/v1` ServiceCIDR.
+    /// `networking.k8s.io/v1` `ServiceCIDR`.
     ServiceCidr {
         /// Metadata.
         metadata: Field<Meta>,
@@ -248,7 +248,7 @@ part! {
         spec: Field<ServiceCidrSpec>,
     }
 
-    /// `spec` of a ServiceCIDR.
+    /// `spec` of a `ServiceCIDR`.
     ServiceCidrSpec {
         /// Networks.
         cidrs: List<String>,

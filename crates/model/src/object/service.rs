@@ -105,8 +105,8 @@ pub struct ServicePort {
 
 /// Converts a Service. Without a usable name there is no object.
 pub fn convert(service: &raw::Service) -> Converted {
-    let none = raw::Meta::default();
-    let meta = service.metadata.given().unwrap_or(&none);
+    let absent = raw::Meta::default();
+    let meta = service.metadata.given().unwrap_or(&absent);
     let namespace = meta.namespace.given().map_or("default", String::as_str);
     let name = meta.name.given().map_or("", String::as_str);
     let mut reading = Reading::new("Service", namespace, name);
@@ -122,8 +122,10 @@ pub fn convert(service: &raw::Service) -> Converted {
 }
 
 fn read(reading: &mut Reading, name: ServiceName, meta: &raw::Meta, service: &raw::Service) -> Service {
-    let none = raw::ServiceSpec::default();
-    let spec = reading.take(&service.spec, format_args!("spec")).unwrap_or(&none);
+    let absent = raw::ServiceSpec::default();
+    let spec = reading
+        .take(&service.spec, format_args!("spec"))
+        .unwrap_or(&absent);
     let kind = kind(reading, spec);
     let cluster_ips = cluster_ips(reading, spec);
     let skipped = skip(meta, spec, kind, &cluster_ips);
@@ -286,7 +288,10 @@ fn load_balancer_ips(reading: &mut Reading, service: &raw::Service) -> Box<[IpAd
         let Some(text) = reading.take(&ingress.ip, format_args!("{path}[{i}].ip")) else {
             continue;
         };
-        let mode = reading.take(&ingress.ip_mode, format_args!("{path}[{i}].ipMode"));
+        let Some(mode) = super::optional(reading, &ingress.ip_mode, format_args!("{path}[{i}].ipMode"))
+        else {
+            continue;
+        };
         match (mode.map(String::as_str), parse_ip(text)) {
             (_, None) if text.is_empty() => {}
             (_, None) => reading.bad(format_args!("{path}[{i}].ip"), text, "is no IP address"),
@@ -426,10 +431,8 @@ fn read_port(reading: &mut Reading, i: usize, port: &raw::ServicePort) -> Option
         return None;
     }
     let protocol = super::protocol(reading, &port.protocol, format_args!("spec.ports[{i}].protocol"))?;
-    let number = reading
-        .take(&port.port, format_args!("spec.ports[{i}].port"))
-        .copied()
-        .unwrap_or(0);
+    let number = super::optional(reading, &port.port, format_args!("spec.ports[{i}].port"))?;
+    let number = number.copied().unwrap_or(0);
     let Some(number) = super::port_number(number) else {
         reading.bad(
             format_args!("spec.ports[{i}].port"),

@@ -1,4 +1,4 @@
-//! EndpointSlices, in compact form, and their conversion.
+//! `EndpointSlices`, in compact form, and their conversion.
 
 use super::reading::{Reading, is_label, is_subdomain};
 use super::{Converted, Field, Object, raw};
@@ -13,7 +13,7 @@ pub const OWNER_LABEL: &str = "kubernetes.io/service-name";
 /// The label, of any value, that keeps a slice from proxies (control.md 4.1).
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
-/// An EndpointSlice's namespace and name.
+/// An `EndpointSlice`'s namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SliceName {
     /// The namespace.
@@ -29,7 +29,7 @@ impl fmt::Display for SliceName {
     }
 }
 
-/// An EndpointSlice, as far as the proxy looks at it.
+/// An `EndpointSlice`, as far as the proxy looks at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Namespace and name.
@@ -83,10 +83,6 @@ pub struct SliceEndpoint {
 
 /// An endpoint's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the API's three independent conditions, kept under their own names"
-)]
 pub struct Conditions {
     /// Ready for traffic. Absent means true.
     pub ready: bool,
@@ -117,10 +113,10 @@ pub struct Hints {
     pub nodes: Box<[Arc<str>]>,
 }
 
-/// Converts an EndpointSlice. Without a usable name there is no object.
+/// Converts an `EndpointSlice`. Without a usable name there is no object.
 pub fn convert(slice: &raw::EndpointSlice) -> Converted {
-    let none = raw::Meta::default();
-    let meta = slice.metadata.given().unwrap_or(&none);
+    let absent = raw::Meta::default();
+    let meta = slice.metadata.given().unwrap_or(&absent);
     let namespace = meta.namespace.given().map_or("default", String::as_str);
     let name = meta.name.given().map_or("", String::as_str);
     let mut reading = Reading::new("EndpointSlice", namespace, name);
@@ -265,9 +261,9 @@ fn read_endpoint(
 }
 
 fn conditions(reading: &mut Reading, i: usize, endpoint: &raw::Endpoint) -> Conditions {
-    let none = raw::Conditions::default();
+    let absent = raw::Conditions::default();
     let path = format_args!("endpoints[{i}].conditions");
-    let found = reading.take(&endpoint.conditions, path).unwrap_or(&none);
+    let found = reading.take(&endpoint.conditions, path).unwrap_or(&absent);
     let mut take = |field: &Field<bool>, name: &str, absent: bool| {
         let path = format_args!("endpoints[{i}].conditions.{name}");
         reading.take(field, path).copied().unwrap_or(absent)

@@ -1,1 +1,469 @@
+//! Conversion, object by object.
 
+use super::*;
+use crate::{Affinity, NoteKind, Policy, Severity};
+use serde_json::{Value, json};
+
+fn service(document: Value) -> (Service, Vec<String>) {
+    let Decoded { objects, notes, .. } = decode(document);
+    match objects.as_slice() {
+        [Object::Service(service)] => (
+            (**service).clone(),
+            notes.iter().map(ToString::to_string).collect(),
+        ),
+        other => panic!("no service: {other:?}, {notes:?}"),
+    }
+}
+
+fn slice(document: Value) -> (Slice, Vec<String>) {
+    let Decoded { objects, notes, .. } = decode(document);
+    match objects.as_slice() {
+        [Object::Slice(slice)] => ((**slice).clone(), notes.iter().map(ToString::to_string).collect()),
+        other => panic!("no slice: {other:?}, {notes:?}"),
+    }
+}
+
+fn service_with(spec: Value) -> (Service, Vec<String>) {
+    service(json!({"kind": "Service", "metadata": {"name": "a"}, "spec": spec}))
+}
+
+fn slice_with(fields: Value) -> (Slice, Vec<String>) {
+    let mut document = json!({"kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "a-1", "labels": {"kubernetes.io/service-name": "a"}}});
+    let Value::Object(fields) = fields else { panic!() };
+    document.as_object_mut().unwrap().extend(fields);
+    slice(document)
+}
+
+fn ips<const N: usize>(texts: [&str; N]) -> Vec<std::net::IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_manifest_by_hand_gets_the_api_servers_defaults() {
+    let (service, notes) = service_with(json!({
+        "clusterIP": "10.96.7.10", "sessionAffinity": "ClientIP", "ports": [{"port": 5432}],
+    }));
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(service.name, ServiceName::new("default", "a"));
+    assert_eq!(service.kind, ServiceKind::ClusterIp);
+    assert_eq!(service.cluster_ips.v4, Some("10.96.7.10".parse().unwrap()));
+    assert_eq!(service.cluster_ips.v6, None);
+    assert_eq!(
+        (service.internal, service.external),
+        (Policy::Cluster, Policy::Cluster)
+    );
+    assert_eq!(
+        service.affinity,
+        Some(Affinity {
+            timeout_seconds: 10_800
+        })
+    );
+    assert_eq!(service.skipped, None);
+    assert_eq!(service.created, Created::UNKNOWN);
+    let [port] = &*service.ports else { panic!() };
+    assert_eq!(
+        (&*port.name, port.protocol, port.port, port.node_port),
+        ("", Protocol::Tcp, 5432, None)
+    );
+}
+
+#[test]
+fn families_follow_the_addresses_when_nothing_else_is_said() {
+    let (service, notes) =
+        service_with(json!({"clusterIPs": ["fd00::1", "10.0.0.1"], "ports": [{"port": 1}]}));
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(service.cluster_ips.v4, Some("10.0.0.1".parse().unwrap()));
+    assert_eq!(service.cluster_ips.v6, Some("fd00::1".parse().unwrap()));
+}
+
+#[test]
+fn ip_families_say_which_cluster_ip_counts() {
+    let (service, notes) = service_with(
+        json!({"clusterIPs": ["10.0.0.1", "fd00::1"], "ipFamilies": ["IPv4"], "ports": [{"port": 1}]}),
+    );
+    assert_eq!((service.cluster_ips.v6, notes.len()), (None, 0), "{notes:?}");
+    let (service, notes) =
+        service_with(json!({"clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv6"], "ports": [{"port": 1}]}));
+    assert_eq!((service.cluster_ips.v4, service.cluster_ips.v6), (None, None));
+    assert_eq!(service.skipped, Some(ServiceSkip::NoClusterIp));
+    assert_eq!(
+        notes,
+        [
+            "Service default/a: spec.clusterIPs[0]: \"10.0.0.1\" left out: is IPv4, which spec.ipFamilies[0] does not say"
+        ]
+    );
+}
+
+/// Control.md 5.1.
+#[test]
+fn services_that_are_not_ours_are_skipped_with_the_reason() {
+    let skipped = |labels: Value, spec: Value| {
+        let metadata = json!({"name": "a", "labels": labels});
+        service(json!({"kind": "Service", "metadata": metadata, "spec": spec}))
+            .0
+            .skipped
+    };
+    let plain = || json!({"clusterIP": "10.0.0.1"});
+    assert_eq!(skipped(json!({}), plain()), None);
+    let other = json!({"service.kubernetes.io/service-proxy-name": ""});
+    assert_eq!(skipped(other, plain()), Some(ServiceSkip::OtherProxy));
+    assert_eq!(
+        skipped(json!({}), json!({"clusterIP": "None"})),
+        Some(ServiceSkip::Headless)
+    );
+    assert_eq!(
+        skipped(json!({}), json!({"clusterIPs": ["None"]})),
+        Some(ServiceSkip::Headless)
+    );
+    assert_eq!(
+        skipped(json!({}), json!({"clusterIP": ""})),
+        Some(ServiceSkip::NoClusterIp)
+    );
+    assert_eq!(skipped(json!({}), json!({})), Some(ServiceSkip::NoClusterIp));
+    let external = json!({"type": "ExternalName", "clusterIP": "10.0.0.1"});
+    assert_eq!(skipped(json!({}), external), Some(ServiceSkip::ExternalName));
+}
+
+#[test]
+fn addresses_in_other_spellings_are_the_same_addresses() {
+    let (service, notes) = service(json!({
+        "kind": "Service", "metadata": {"name": "six"},
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": "2001:DB8:96:0:0:0:0:190", "ports": [{"port": 80}],
+            "externalIPs": ["203.0.113.041", "::ffff:203.0.113.42"],
+            "loadBalancerSourceRanges": [" 203.0.113.000/025 ", "2001:db8::1/32"],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "2001:db8:70::10.0.0.34"}]}},
+    }));
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(service.cluster_ips.v6, Some("2001:db8:96::190".parse().unwrap()));
+    assert_eq!(*service.external_ips, *ips(["203.0.113.41", "203.0.113.42"]));
+    assert_eq!(*service.load_balancer_ips, *ips(["2001:db8:70::a00:22"]));
+    let ranges: Vec<String> = service.source_ranges.iter().map(ToString::to_string).collect();
+    assert_eq!(ranges, ["203.0.113.0/25", "2001:db8::/32"]);
+}
+
+#[test]
+fn a_bad_field_costs_only_what_it_holds() {
+    let (service, notes) = service(json!({
+        "kind": "Service", "metadata": {"namespace": "ns", "name": "a", "creationTimestamp": "yesterday"},
+        "spec": {
+            "type": "LoadBalancer", "clusterIPs": ["10.0.0.1", "10.0.0.2", "nonsense"],
+            "externalIPs": ["", "nope", 7, "192.0.2.1"],
+            "externalTrafficPolicy": "Nearby", "internalTrafficPolicy": 5,
+            "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 0}},
+            "loadBalancerSourceRanges": ["10.0.0.0", "10.0.0.0/8"],
+            "ports": [
+                {"name": "good", "port": 80, "nodePort": 70000},
+                {"name": "zero", "port": 0}, {"name": "far", "port": 65536}, {"name": "text", "port": "81"},
+                {"name": "Bad Name", "port": 82}, {"name": 5, "port": 83},
+                {"name": "proto", "port": 84, "protocol": "ICMP"},
+                {"name": "good", "port": 85}, {"name": "again", "port": 80},
+                {"name": "udp", "port": 80, "protocol": "UDP"},
+            ],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "x"}, {"hostname": "lb"}, {"ip": "192.0.2.9", "ipMode": "Odd"}, "y", {"ip": "192.0.2.8"}]}},
+    }));
+    assert_eq!(service.cluster_ips.v4, Some("10.0.0.1".parse().unwrap()));
+    assert_eq!(*service.external_ips, *ips(["192.0.2.1"]));
+    assert_eq!(*service.load_balancer_ips, *ips(["192.0.2.8"]));
+    assert_eq!(service.source_ranges.len(), 1);
+    assert_eq!(
+        service.affinity,
+        Some(Affinity {
+            timeout_seconds: 10_800
+        })
+    );
+    let ports: Vec<(&str, u16, Option<u16>)> = service
+        .ports
+        .iter()
+        .map(|port| (&*port.name, port.port, port.node_port))
+        .collect();
+    assert_eq!(ports, [("good", 80, None), ("udp", 80, None)]);
+    let mut fields: Vec<&str> = notes
+        .iter()
+        .map(|note| note.split(": ").nth(1).unwrap())
+        .collect();
+    fields.sort_unstable();
+    assert_eq!(
+        fields,
+        [
+            "metadata.creationTimestamp",
+            "spec.clusterIPs[1]",
+            "spec.clusterIPs[2]",
+            "spec.externalIPs[1]",
+            "spec.externalIPs[2]",
+            "spec.externalTrafficPolicy",
+            "spec.internalTrafficPolicy",
+            "spec.loadBalancerSourceRanges[0]",
+            "spec.ports[0].nodePort",
+            "spec.ports[1].port",
+            "spec.ports[2].port",
+            "spec.ports[3].port",
+            "spec.ports[4].name",
+            "spec.ports[5].name",
+            "spec.ports[6].protocol",
+            "spec.ports[7].name",
+            "spec.ports[8].port",
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+            "status.loadBalancer.ingress[0].ip",
+            "status.loadBalancer.ingress[2].ipMode",
+            "status.loadBalancer.ingress[3]",
+        ]
+    );
+    assert!(
+        notes.iter().all(|note| note.starts_with("Service ns/a: ")),
+        "{notes:#?}"
+    );
+}
+
+/// Iptables.md 4.2.
+#[test]
+fn external_policy_and_health_check_port_need_the_right_type() {
+    let read = |kind: &str, external_ips: &[&str]| {
+        let (service, _) = service_with(json!({
+            "type": kind, "clusterIP": "10.0.0.1", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30000,
+            "externalIPs": external_ips,
+        }));
+        (service.external, service.health_check_node_port)
+    };
+    assert_eq!(read("LoadBalancer", &[]), (Policy::Local, Some(30_000)));
+    assert_eq!(read("NodePort", &[]), (Policy::Local, None));
+    assert_eq!(read("ClusterIP", &["192.0.2.1"]), (Policy::Local, None));
+    assert_eq!(read("ClusterIP", &[]), (Policy::Cluster, None));
+}
+
+#[test]
+fn names_that_are_no_names_never_get_in() {
+    let long = "a".repeat(64);
+    for bad in [
+        "",
+        "a b",
+        "a\nb",
+        "a\"b",
+        "-a",
+        "Upper",
+        "a.b",
+        "*filter\nCOMMIT",
+        &long,
+    ] {
+        let decoded =
+            decode(json!({"kind": "Service", "metadata": {"name": bad}, "spec": {"clusterIP": "10.0.0.1"}}));
+        assert_eq!(decoded.objects, [], "{bad:?}");
+        let [note] = decoded.notes.as_slice() else {
+            panic!("{bad:?}: {:?}", decoded.notes)
+        };
+        assert_eq!(note.severity, Severity::Error);
+        assert!(!note.to_string().contains('\n'), "{note}");
+    }
+    let decoded = decode(json!({"kind": "Service", "metadata": {"namespace": "a b", "name": "a"}}));
+    assert_eq!((decoded.objects.len(), decoded.notes.len()), (0, 1));
+    // Longest names are names (case 48).
+    let (service, notes) = service(json!({
+        "kind": "Service", "spec": {"clusterIP": "10.96.7.200", "ports": [{"name": "https-alternate", "port": 80}]},
+        "metadata": {"namespace": "tenant-example-analytics-platform-preproduction-eu-central-1-bl",
+                     "name": "billing-reconciliation-gateway-x-analytics-x-shared-virtual-cl2"},
+    }));
+    assert_eq!((service.ports.len(), notes.len()), (1, 0));
+}
+
+#[test]
+fn slices_read_names_conditions_and_hints_with_their_defaults() {
+    let (slice, notes) = slice_with(json!({
+        "ports": [{"port": 80}, {"name": "dns", "protocol": "UDP", "port": 53}],
+        "endpoints": [
+            {"addresses": ["10.0.0.1", "10.9.9.9"]},
+            {"addresses": ["10.0.0.2"], "nodeName": "node-a", "conditions": {"ready": false, "serving": true, "terminating": true},
+             "hints": {"forZones": [{"name": "b"}, {"name": "a"}], "forNodes": [{"name": "node-a"}]}},
+            {"addresses": ["10.0.0.3"], "conditions": {"ready": null}},
+        ],
+    }));
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(slice.service, Some(ServiceName::new("default", "a")));
+    let ports: Vec<(&str, Protocol, u16)> = slice
+        .ports
+        .iter()
+        .map(|port| (&*port.name, port.protocol, port.port))
+        .collect();
+    assert_eq!(ports, [("", Protocol::Tcp, 80), ("dns", Protocol::Udp, 53)]);
+    let ready = Conditions {
+        ready: true,
+        serving: true,
+        terminating: false,
+    };
+    assert_eq!(slice.endpoints[0].conditions, ready);
+    assert_eq!(slice.endpoints[0].hints, None);
+    assert_eq!(
+        slice.endpoints[1].conditions,
+        Conditions {
+            ready: false,
+            serving: true,
+            terminating: true
+        }
+    );
+    let hints = slice.endpoints[1].hints.as_deref().unwrap();
+    assert_eq!(
+        (&*hints.zones, &*hints.nodes),
+        (&["a".into(), "b".into()][..], &["node-a".into()][..])
+    );
+    assert_eq!(slice.endpoints[2].conditions, ready);
+}
+
+/// Case 17: upstream hands the IPv4 text to the IPv6 tables and loses all of that family.
+#[test]
+fn an_address_of_the_other_family_costs_one_endpoint() {
+    let (slice, notes) = slice_with(json!({
+        "addressType": "IPv6", "ports": [{"port": 80}],
+        "endpoints": [{"addresses": ["10.244.2.171"]}, {"addresses": ["::ffff:10.244.2.171"]}, {"addresses": ["2001:db8::1"]}],
+    }));
+    assert_eq!(
+        slice
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.ip)
+            .collect::<Vec<_>>(),
+        ips(["2001:db8::1"])
+    );
+    assert_eq!(
+        notes[0],
+        "EndpointSlice default/a-1: endpoints[0].addresses[0]: \"10.244.2.171\" left out: is IPv4, and addressType says IPv6"
+    );
+    assert_eq!(notes.len(), 2);
+}
+
+#[test]
+fn bad_parts_of_slices_are_left_out_one_by_one() {
+    let (slice, notes) = slice_with(json!({
+        "ports": [{"name": "ok", "port": 80}, {"name": "ok2"}, {"port": 0}, {"name": "A", "port": 1}, {"name": "p", "port": 2, "protocol": "X"}, 5],
+        "endpoints": [{"addresses": []}, {"addresses": ["x"]}, {"addresses": [5]}, "y", {"addresses": "10.0.0.9"},
+                      {"addresses": ["10.0.0.1"], "nodeName": 7, "conditions": {"ready": "yes"}, "hints": {"forZones": [{"name": 1}]}}],
+    }));
+    assert_eq!(slice.ports.len(), 1);
+    assert_eq!(slice.endpoints.len(), 1);
+    assert_eq!(
+        (&slice.endpoints[0].node, &slice.endpoints[0].hints),
+        (&None, &None)
+    );
+    assert_eq!(notes.len(), 13, "{notes:#?}");
+}
+
+#[test]
+fn slices_that_are_not_ours_are_skipped_with_the_reason() {
+    let skipped = |labels: Value, address_type: &str| {
+        let document = json!({"kind": "EndpointSlice", "metadata": {"name": "a-1", "labels": labels}, "addressType": address_type});
+        slice(document).0.skipped
+    };
+    let owner = || json!({"kubernetes.io/service-name": "a"});
+    assert_eq!(skipped(owner(), "IPv4"), None);
+    assert_eq!(skipped(owner(), "FQDN"), Some(SliceSkip::AddressType));
+    assert_eq!(skipped(owner(), "Morse"), Some(SliceSkip::AddressType));
+    assert_eq!(skipped(json!({}), "IPv4"), Some(SliceSkip::NoOwner));
+    assert_eq!(
+        skipped(json!({"kubernetes.io/service-name": ""}), "IPv4"),
+        Some(SliceSkip::NoOwner)
+    );
+    assert_eq!(
+        skipped(json!({"kubernetes.io/service-name": "No Name"}), "IPv4"),
+        Some(SliceSkip::NoOwner)
+    );
+    // Case 5: the label stays behind when a Service stops being headless.
+    let headless = json!({"kubernetes.io/service-name": "a", "service.kubernetes.io/headless": ""});
+    assert_eq!(skipped(headless, "IPv4"), Some(SliceSkip::Headless));
+}
+
+#[test]
+fn a_node_says_zone_addresses_networks_and_whether_it_goes() {
+    let node = |fields: Value| {
+        let mut document = json!({"kind": "Node", "metadata": {"name": "node-a.example", "labels": {"topology.kubernetes.io/zone": "z"}}});
+        let Value::Object(fields) = fields else { panic!() };
+        document.as_object_mut().unwrap().extend(fields);
+        match decode(document).objects.remove(0) {
+            Object::Node(node) => node,
+            other => panic!("{other:?}"),
+        }
+    };
+    let found = node(json!({
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:10:244:1::/64", "x"]},
+        "status": {"addresses": [
+            {"type": "ExternalIP", "address": "203.0.113.1"}, {"type": "Hostname", "address": "node-a"},
+            {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "bad"}]},
+    }));
+    assert_eq!(found.zone.as_deref(), Some("z"));
+    assert_eq!(*found.addresses, *ips(["10.0.0.1", "203.0.113.1"]));
+    assert_eq!(found.pod_cidrs.len(), 2);
+    assert_eq!(found.eligibility, Eligibility::Eligible);
+    let tainted = node(json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}}));
+    assert_eq!(tainted.eligibility, Eligibility::ToBeDeleted);
+}
+
+#[test]
+fn lists_of_any_kind_are_unwrapped() {
+    let service = |name: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": "10.0.0.1"}});
+    let mut with_kind = service("a");
+    with_kind["kind"] = "Service".into();
+    let decoded = decode(json!({"kind": "List", "apiVersion": "v1", "items": [
+        with_kind,
+        {"kind": "ServiceList", "apiVersion": "v1", "items": [service("b"), service("c")]},
+        {"kind": "ServiceCIDRList", "apiVersion": "networking.k8s.io/v1", "items": [{"metadata": {"name": "d"}, "spec": {"cidrs": ["10.96.0.0/12"]}}]},
+        null, "junk",
+    ]}));
+    let kinds: Vec<Kind> = decoded.objects.iter().map(Object::kind).collect();
+    assert_eq!(
+        kinds,
+        [Kind::Service, Kind::Service, Kind::Service, Kind::ServiceCidr]
+    );
+    assert_eq!(decoded.notes.len(), 1, "{:?}", decoded.notes);
+}
+
+/// Case 3, and a kind of the same name in another group.
+#[test]
+fn other_kinds_are_named_and_not_read() {
+    let decoded = decode(json!({"kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "api", "namespace": "default"}},
+        {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "hello"}},
+        {"kind": "Deployment", "metadata": {"name": "api"}},
+    ]}));
+    assert_eq!(decoded.objects, []);
+    let kinds: Vec<&str> = decoded.not_read.iter().map(|other| other.kind.as_str()).collect();
+    assert_eq!(kinds, ["Endpoints", "Service", "Deployment"]);
+    assert_eq!(decoded.not_read[0].namespace, "default");
+}
+
+#[test]
+fn typed_readers_get_the_same_as_documents() {
+    let text = r#"{"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"k": "v"}, "managedFields": [{"x": 1}]},
+                   "spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80, "targetPort": "http"}], "selector": {"app": "a"}}}"#;
+    let raw: raw::Service = serde_json::from_str(text).unwrap();
+    let meta = raw.metadata.given().unwrap();
+    assert_eq!(meta.resource_version.given().map(String::as_str), Some("7"));
+    let mut document: Value = serde_json::from_str(text).unwrap();
+    document["kind"] = "Service".into();
+    assert_eq!(convert_service(&raw).object, decode(document).objects.pop());
+}
+
+#[test]
+fn a_note_carries_kind_name_field_and_reason() {
+    let decoded = decode(
+        json!({"kind": "Service", "metadata": {"namespace": "ns", "name": "a"},
+        "spec": {"clusterIP": "10.0.0.1", "externalIPs": ["no\nip"]}}),
+    );
+    let [note] = decoded.notes.as_slice() else {
+        panic!()
+    };
+    assert_eq!(
+        (note.subject.kind, &*note.subject.namespace, &*note.subject.name),
+        ("Service", "ns", "a")
+    );
+    let NoteKind::BadField { field, value, reason } = &note.kind else {
+        panic!()
+    };
+    assert_eq!(
+        (field.as_str(), value.as_str(), reason.as_str()),
+        ("spec.externalIPs[0]", "no\nip", "is no IP address")
+    );
+    assert_eq!(
+        note.to_string(),
+        "Service ns/a: spec.externalIPs[0]: \"no\\nip\" left out: is no IP address"
+    );
+}

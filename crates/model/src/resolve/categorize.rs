@@ -58,6 +58,10 @@ pub fn categorize(endpoints: &[Listed<'_>], uses: Uses, node: &NodeFacts) -> Cat
     }
     // Both are in the order of `endpoints`, so walking that gives the union in order.
     lists.reachable = union(endpoints, &lists);
+    // These live as long as the service does, and a cluster has many.
+    for list in [&mut lists.cluster, &mut lists.local, &mut lists.reachable] {
+        list.shrink_to_fit();
+    }
     lists
 }
 

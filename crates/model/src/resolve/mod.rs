@@ -10,6 +10,9 @@ pub mod endpoints;
 mod node;
 mod routes;
 
+#[cfg(test)]
+mod tests;
+
 pub use node::resolve_node;
 
 use crate::address::family_of_net;

@@ -67,7 +67,7 @@ pub struct Touched {
     pub services: BTreeSet<ServiceName>,
     /// Nodes that came, changed or went.
     pub nodes: BTreeSet<Arc<str>>,
-    /// ServiceCIDRs that came, changed or went.
+    /// `ServiceCIDRs` that came, changed or went.
     pub service_cidrs: BTreeSet<Arc<str>>,
 }
 
@@ -140,7 +140,7 @@ impl Snapshot {
         self.nodes.get(name)
     }
 
-    /// All ServiceCIDRs, by name.
+    /// All `ServiceCIDRs`, by name.
     pub fn service_cidrs(&self) -> impl Iterator<Item = &ServiceCidr> {
         self.service_cidrs.values()
     }

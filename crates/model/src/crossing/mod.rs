@@ -11,6 +11,9 @@
 //! | shared shapes and chains | each backend | the backend builds a service | the backend |
 //! | cluster IPs as a whole (nftables: undeclared ports, unallocated addresses) | the backend, from its services' frontends and [`Snapshot::service_cidrs`](crate::snapshot::Snapshot::service_cidrs) | a service or ServiceCIDR changes | the backend |
 
+#[cfg(test)]
+mod tests;
+
 use crate::object::{Created, Service};
 use crate::settings::ExternalIps;
 use crate::{Desired, DesiredService, Family, FrontendKind, Protocol, ServiceName};

@@ -1,0 +1,202 @@
+//! What can go wrong with a watch, sorted by what to do about it, and said in one line.
+
+use super::resource::Resource;
+use crate::scan::ScanError;
+use kube::core::Status;
+use model::object::Kind;
+use std::error::Error as StdError;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a list or a watch ended early.
+#[derive(Debug, Error)]
+pub(crate) enum Trouble {
+    /// The version asked for is no longer kept: list again.
+    #[error("the server no longer keeps the version asked for (410 Gone)")]
+    Expired,
+    /// The server is behind the version asked for, as after a restored backup.
+    #[error("the server's data is older than what was seen before")]
+    Behind,
+    /// The server does not do streaming lists.
+    #[error("the server refuses streaming lists: {0}")]
+    NoStreaming(String),
+    /// The server does not know the resource.
+    #[error("the server does not have this resource (404)")]
+    Absent,
+    /// The server answered with an error.
+    #[error("{code} {message}")]
+    Refused {
+        /// HTTP status.
+        code: u16,
+        /// The server's own words, on one line.
+        message: String,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// Nothing came for too long: no event, no bookmark, no answer.
+    #[error("nothing came for {}s", .0.as_secs_f32())]
+    Silent(Duration),
+    /// No connection, or a broken one.
+    #[error("{0}")]
+    Broken(String),
+    /// What came is not what a Kubernetes API server sends.
+    #[error("the answer is not what an API server sends: {0}")]
+    Garbled(String),
+}
+
+impl From<ScanError> for Trouble {
+    fn from(error: ScanError) -> Self {
+        match error {
+            ScanError::CutOff { .. } => Trouble::Broken(error.to_string()),
+            ScanError::Unbalanced { .. } | ScanError::TooLarge { .. } => Trouble::Garbled(error.to_string()),
+        }
+    }
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Trouble::of_status(&status),
+            other => Trouble::Broken(root_causes(&other)),
+        }
+    }
+}
+
+impl Trouble {
+    /// Sorts an answer of the server, be it an HTTP response or an ERROR event.
+    pub(crate) fn of_status(status: &Status) -> Self {
+        let details = status.details.as_ref();
+        let too_large = details.is_some_and(|details| {
+            details
+                .causes
+                .iter()
+                .any(|cause| cause.reason == "ResourceVersionTooLarge")
+        });
+        match status.code {
+            410 => Trouble::Expired,
+            404 => Trouble::Absent,
+            504 if too_large => Trouble::Behind,
+            code => Trouble::Refused {
+                code,
+                message: one_line(&status.message),
+                retry_after: details
+                    .map(|details| u64::from(details.retry_after_seconds))
+                    .filter(|seconds| *seconds > 0)
+                    .map(Duration::from_secs),
+            },
+        }
+    }
+
+    /// What the same trouble means while a streaming list was asked for. Servers without it say 400, 403 or 422 (the
+    /// parameter is invalid or forbidden); one with an etcd older than 3.4.31 or 3.5.13 takes the request and then
+    /// sends an ERROR event with code 500, "required storage feature `RequestWatchProgress` is disabled".
+    pub(crate) fn while_streaming(self, place: Place) -> Self {
+        match self {
+            Trouble::Refused { code, message, .. }
+                if matches!(code, 400 | 403 | 405 | 415 | 422 | 501)
+                    || (code == 500 && place == Place::InStream) =>
+            {
+                Trouble::NoStreaming(format!("{code} {message}"))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the connection behind it should not be used again.
+    pub(crate) fn taints_connection(&self) -> bool {
+        match self {
+            // 401: the credentials may have been renewed on disk.
+            Trouble::Refused { code, .. } => *code == 401,
+            Trouble::Silent(_) | Trouble::Broken(_) => true,
+            _ => false,
+        }
+    }
+
+    /// One line that names the server, what was asked and the next step.
+    pub(crate) fn line(&self, server: &str, kind: Kind, node: &str) -> String {
+        let plural = Resource::plural(kind);
+        let step = self.next_step(server, kind, node);
+        format!("API server {server}, watching {plural}: {self}; {step}")
+    }
+
+    fn next_step(&self, server: &str, kind: Kind, node: &str) -> String {
+        let plural = Resource::plural(kind);
+        match self {
+            Trouble::Refused { code: 401, .. } => {
+                "check the token or client certificate in the kubeconfig or service account".to_owned()
+            }
+            Trouble::Refused { code: 403, .. } => format!(
+                "grant this user the verbs list and watch on {plural} (ClusterRole system:node-proxier has them)"
+            ),
+            Trouble::Refused { code: 429, .. } => "the server is busy, asking again later".to_owned(),
+            Trouble::Refused { code: 500.., .. } => {
+                "look at the API server's own log; asking again meanwhile".to_owned()
+            }
+            Trouble::Broken(text) if is_tls(text) => {
+                format!("check that the certificate authority in use signed the certificate of {server}")
+            }
+            Trouble::Broken(_) | Trouble::Silent(_) => {
+                format!("check that the API server runs and that node {node} reaches {server}")
+            }
+            Trouble::Garbled(_) | Trouble::Refused { .. } => {
+                format!("check that {server} is a Kubernetes API server and not a proxy or login page")
+            }
+            Trouble::Absent => format!("check that the API server serves {plural}"),
+            Trouble::Expired | Trouble::Behind | Trouble::NoStreaming(_) => "listing again".to_owned(),
+        }
+    }
+}
+
+/// Where an error of the server came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As the answer to the request.
+    Response,
+    /// As an event of an accepted watch.
+    InStream,
+}
+
+/// rustls' errors are not told apart by type here: kube hides them behind a box.
+fn is_tls(text: &str) -> bool {
+    [
+        "certificate",
+        "TLS",
+        "tls",
+        "InvalidContentType",
+        "corrupt message",
+    ]
+    .iter()
+    .any(|word| text.contains(word))
+}
+
+/// The causes of an error on one line. Wrappers that only repeat their cause are left out.
+pub(crate) fn root_causes(error: &(dyn StdError + 'static)) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let line = one_line(&error.to_string());
+        next = error.source();
+        let repeats = next.is_some_and(|cause| line.contains(&one_line(&cause.to_string())));
+        if !repeats && lines.last() != Some(&line) {
+            lines.push(line);
+        }
+    }
+    lines.join(": ")
+}
+
+/// A text of somebody else on one line, not too long, safe on a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    const MOST: usize = 300;
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.extend(word.chars().filter(|c| !c.is_control()));
+        if line.len() > MOST {
+            line.push_str(" ...");
+            break;
+        }
+    }
+    line
+}

@@ -1,0 +1,275 @@
+//! What a folder of manifests says, reading by reading.
+//!
+//! * A file that becomes malformed keeps what it said before, with one warning until it changes again.
+//! * A file that goes takes its objects with it. A folder that goes does not: what was said stays.
+//! * An object in two files is what the later file in order of name says, as after `kubectl apply`.
+//!
+//! Objects are not kept, only hashes of their text: a file is read again for an object that another file had covered.
+
+use super::read::{FileReading, ManifestError, double, manifests_in, read_file, twice};
+use crate::{Kind, SourceEvent};
+use model::object::{Object, ObjectRef};
+use model::snapshot::Change;
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file's identity and version. A file replaced by rename has another inode; one written to has another time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Self {
+        Stamp {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// What one file said when it last could be read.
+#[derive(Debug, Default)]
+struct FileState {
+    /// Of the last attempt; `None` when the file could not even be looked at.
+    stamp: Option<Stamp>,
+    /// The hash of each object. `None` before the first success.
+    said: Option<BTreeMap<ObjectRef, u64>>,
+}
+
+/// A file or folder being followed.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    node: Arc<str>,
+    files: BTreeMap<Arc<Path>, FileState>,
+    /// What was told, and from which file.
+    told: BTreeMap<ObjectRef, (u64, Arc<Path>)>,
+}
+
+/// Whether a scan found something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scan {
+    /// All files are as they were.
+    Same,
+    /// At least one file was read or went.
+    News,
+}
+
+/// Objects read in this scan.
+type Fresh = BTreeMap<ObjectRef, (Arc<Path>, Object)>;
+
+impl Folder {
+    /// A file or folder that has not been read. With a node name, other Nodes are not told.
+    pub(super) fn new(path: PathBuf, node: Arc<str>) -> Self {
+        Folder {
+            path,
+            node,
+            files: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at all files, reads those that changed, and says what follows. `say` gives back an error when nobody
+    /// listens.
+    ///
+    /// # Errors
+    /// The outer one when nobody listens; the inner one when the folder itself cannot be read.
+    pub(super) fn scan<E>(
+        &mut self,
+        say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
+    ) -> Result<Result<Scan, ManifestError>, E> {
+        let paths = match self.paths() {
+            Ok(paths) => paths,
+            Err(error) => return Ok(Err(error)),
+        };
+        let before = self.files.len();
+        self.files.retain(|path, _| {
+            paths
+                .binary_search_by(|listed| listed.as_path().cmp(path))
+                .is_ok()
+        });
+        let mut news = self.files.len() != before;
+        let mut fresh = Fresh::new();
+        for path in paths {
+            if self.look(&path.into(), &mut fresh, say)? == Scan::News {
+                news = true;
+            }
+        }
+        if !news {
+            return Ok(Ok(Scan::Same));
+        }
+        self.tell(fresh, say)?;
+        for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
+            say(SourceEvent::Synced(kind))?;
+        }
+        Ok(Ok(Scan::News))
+    }
+
+    fn paths(&self) -> Result<Vec<PathBuf>, ManifestError> {
+        let meta = fs::metadata(&self.path).map_err(super::read::cannot_read(self.path.display()))?;
+        if meta.is_dir() {
+            manifests_in(&self.path)
+        } else {
+            Ok(vec![self.path.clone()])
+        }
+    }
+
+    /// Reads a file if it changed.
+    fn look<E>(
+        &mut self,
+        path: &Arc<Path>,
+        fresh: &mut Fresh,
+        say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
+    ) -> Result<Scan, E> {
+        let stamp = match fs::metadata(path) {
+            Ok(meta) => Some(Stamp::of(&meta)),
+            // It went between listing and looking; the next scan will not list it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Scan::Same),
+            Err(_) => None,
+        };
+        let known = self.files.get(path);
+        if known.is_some_and(|state| state.stamp == stamp) {
+            return Ok(Scan::Same);
+        }
+        let first = known.is_none_or(|state| state.said.is_none());
+        let state = self.files.entry(path.clone()).or_default();
+        state.stamp = stamp;
+        match read_file(path) {
+            Ok(file) if file.errors.is_empty() || first => {
+                let said = take_in(path, file, &self.told, fresh, say)?;
+                state.said = Some(said);
+            }
+            Ok(file) => {
+                for error in &file.errors {
+                    say(left_out(error, "; what this file said before stays in force"))?;
+                }
+            }
+            Err(ManifestError::Empty { .. }) if first => {}
+            Err(error) if first => say(left_out(&error, ""))?,
+            Err(error) => say(left_out(&error, "; what this file said before stays in force"))?,
+        }
+        Ok(Scan::News)
+    }
+
+    /// Says the difference between what was told and what the files say now.
+    fn tell<E>(
+        &mut self,
+        mut fresh: Fresh,
+        say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let want = self.winners(say)?;
+        let gone: Vec<ObjectRef> = self
+            .told
+            .keys()
+            .filter(|name| !want.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.told.remove(&name);
+            say(SourceEvent::Change(Change::Delete(name)))?;
+        }
+        // Files that were not read in this scan, but whose object is no longer covered by another file.
+        let mut again: BTreeMap<Arc<Path>, Fresh> = BTreeMap::new();
+        for (name, (hash, path)) in want {
+            if self.told.get(&name).is_some_and(|(told, _)| *told == hash) {
+                self.told.insert(name, (hash, path));
+                continue;
+            }
+            let object = match fresh.remove(&name) {
+                Some((from, object)) if from == path => Some(object),
+                _ => again
+                    .entry(path.clone())
+                    .or_insert_with(|| read_again(&path))
+                    .remove(&name)
+                    .map(|(_, object)| object),
+            };
+            if let Some(object) = object {
+                self.told.insert(name, (hash, path));
+                say(SourceEvent::Change(Change::Apply(object)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which file counts for each object.
+    fn winners<E>(
+        &self,
+        say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
+    ) -> Result<BTreeMap<ObjectRef, (u64, Arc<Path>)>, E> {
+        let mut want: BTreeMap<ObjectRef, (u64, Arc<Path>)> = BTreeMap::new();
+        for (path, state) in &self.files {
+            for (name, hash) in state.said.iter().flatten() {
+                if self.is_other_node(name) {
+                    continue;
+                }
+                let Some((_, first)) = want.insert(name.clone(), (*hash, path.clone())) else {
+                    continue;
+                };
+                let known = self.told.get(name).is_some_and(|(_, told)| told == path);
+                if !known {
+                    say(SourceEvent::LeftOut(double(name, &first, path)))?;
+                }
+            }
+        }
+        Ok(want)
+    }
+
+    fn is_other_node(&self, name: &ObjectRef) -> bool {
+        matches!(name, ObjectRef::Node(name) if !self.node.is_empty() && *name != self.node)
+    }
+}
+
+fn left_out(error: &ManifestError, consequence: &str) -> SourceEvent {
+    SourceEvent::LeftOut(format!("{}{consequence}", crate::chain(error)))
+}
+
+/// Says what is odd in a file, keeps its objects for now (unless they were told already), and gives back their hashes.
+fn take_in<E>(
+    path: &Arc<Path>,
+    file: FileReading,
+    told: &BTreeMap<ObjectRef, (u64, Arc<Path>)>,
+    fresh: &mut Fresh,
+    say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
+) -> Result<BTreeMap<ObjectRef, u64>, E> {
+    for error in &file.errors {
+        say(left_out(error, ""))?;
+    }
+    if !file.notes.is_empty() {
+        say(SourceEvent::Notes(file.notes))?;
+    }
+    if !file.not_read.is_empty() {
+        say(SourceEvent::NotRead(file.not_read))?;
+    }
+    let mut said = BTreeMap::new();
+    for hashed in file.objects {
+        let name = hashed.object.reference();
+        if told.get(&name).is_none_or(|(hash, _)| *hash != hashed.hash) {
+            fresh.insert(name.clone(), (path.clone(), hashed.object));
+        }
+        if said.insert(name.clone(), hashed.hash).is_some() {
+            say(SourceEvent::LeftOut(twice(&name, &path.display().to_string())))?;
+        }
+    }
+    Ok(said)
+}
+
+fn read_again(path: &Arc<Path>) -> Fresh {
+    // When it cannot be read now, it has changed, and the next scan sees to it.
+    let objects = read_file(path).map(|file| file.objects).unwrap_or_default();
+    objects
+        .into_iter()
+        .map(|hashed| (hashed.object.reference(), (path.clone(), hashed.object)))
+        .collect()
+}

@@ -1,0 +1,547 @@
+//! The API source against a server that behaves badly on purpose.
+
+mod support;
+
+use cluster::{Health, Kind, SourceEvent};
+use std::time::Duration;
+use support::{
+    Asked, Part, Reply, Server, bookmark, end_of_initial_events, event, list, listen, quick, service, status,
+};
+
+fn services(
+    answer: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+) -> impl Fn(&Asked) -> Option<Reply> {
+    move |asked| {
+        if asked.resource == "services" {
+            answer(asked)
+        } else {
+            None
+        }
+    }
+}
+
+fn added(name: &str, version: u64) -> Part {
+    Part::Line(event("ADDED", &service(name, version)))
+}
+
+const CONNECTED_STREAMING: &str = "Connected { delivery: StreamingList }";
+const CONNECTED_LIST: &str = "Connected { delivery: List }";
+
+#[tokio::test]
+async fn a_streaming_list_is_followed_by_its_changes() {
+    let server = Server::start(services(|_| {
+        Some(Reply::Stream(vec![
+            added("b", 7),
+            added("a", 3),
+            Part::Line(end_of_initial_events("9")),
+            Part::Line(event("MODIFIED", &service("a", 10))),
+            Part::Line(event("DELETED", &service("b", 11))),
+            Part::Line(event("DELETED", &service("never-seen", 12))),
+            Part::Line(bookmark("12")),
+            Part::Hang,
+        ]))
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/b",
+        "apply default/a",
+        "synced",
+        CONNECTED_STREAMING,
+    ])
+    .await;
+    said.expect(&["apply default/a", "delete default/b", "Bookmark"])
+        .await;
+    let head = server
+        .heads
+        .lock()
+        .unwrap()
+        .iter()
+        .find(|head| head.contains("/services?"))
+        .cloned()
+        .unwrap();
+    assert!(
+        head.starts_with(
+            "GET /api/v1/services?labelSelector=%21service.kubernetes.io%2Fservice-proxy-name\
+             &fieldSelector=spec.clusterIP%21%3DNone&watch=true&allowWatchBookmarks=true&timeoutSeconds="
+        ),
+        "{head}"
+    );
+    assert!(
+        head.to_lowercase().contains("user-agent: kube-proxy-rs/"),
+        "{head}"
+    );
+}
+
+/// The fallback of a server that says no: one list from its cache, then a watch after the list's version.
+async fn falls_back(refusal: impl Fn() -> Reply + Send + Sync + 'static) {
+    let server = Server::start(services(move |asked| {
+        if asked.has("sendInitialEvents=true") {
+            Some(refusal())
+        } else if asked.has("watch=true") {
+            Some(Reply::Stream(vec![added("c", 51), Part::Hang]))
+        } else {
+            Some(Reply::Whole(200, list("50", &[service("a", 3), service("b", 4)])))
+        }
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/a",
+        "apply default/b",
+        "synced",
+        CONNECTED_LIST,
+        "apply default/c",
+    ])
+    .await;
+    let requests = server.requests("services");
+    assert_eq!(requests.len(), 3, "{requests:#?}");
+    assert!(requests[1].contains("&resourceVersion=0 "), "{requests:#?}");
+    assert!(!requests[1].contains("watch="), "{requests:#?}");
+    assert!(requests[2].contains("&resourceVersion=50 "), "{requests:#?}");
+}
+
+#[tokio::test]
+async fn a_server_that_finds_streaming_lists_invalid_is_listed() {
+    for code in [400, 403, 422] {
+        falls_back(move || {
+            Reply::Whole(
+                code,
+                status(
+                    code,
+                    "Invalid",
+                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+                ),
+            )
+        })
+        .await;
+    }
+}
+
+/// What kube-apiserver 1.36 with etcd 3.4.23 does.
+#[tokio::test]
+async fn a_server_whose_etcd_cannot_report_progress_is_listed() {
+    falls_back(|| {
+        let error = status(
+            500,
+            "InternalError",
+            "required storage feature RequestWatchProgress is disabled",
+        );
+        Reply::Stream(vec![Part::Line(event("ERROR", &error)), Part::End])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_the_wish_for_initial_events_is_listed() {
+    falls_back(|| Reply::Stream(vec![Part::Line(bookmark("40")), Part::Hang])).await;
+    falls_back(|| Reply::Stream(vec![Part::Hang])).await;
+}
+
+#[tokio::test]
+async fn after_410_a_new_list_tells_what_went() {
+    let server = Server::start(services(|asked| {
+        Some(match asked.count {
+            0 => Reply::Stream(vec![
+                added("a", 1),
+                added("b", 2),
+                Part::Line(end_of_initial_events("5")),
+                Part::Wait(Duration::from_millis(60)),
+                Part::End,
+            ]),
+            1 => Reply::Whole(410, status(410, "Expired", "too old resource version")),
+            2 => Reply::Stream(vec![
+                added("a", 1),
+                added("c", 8),
+                Part::Line(end_of_initial_events("9")),
+                Part::Line(event(
+                    "ERROR",
+                    &status(410, "Expired", "too old resource version: 9 (20)"),
+                )),
+                Part::End,
+            ]),
+            _ => Reply::Stream(vec![
+                added("c", 8),
+                Part::Line(end_of_initial_events("21")),
+                Part::Hang,
+            ]),
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/a",
+        "apply default/b",
+        "synced",
+        CONNECTED_STREAMING,
+    ])
+    .await;
+    said.expect(&["apply default/a", "apply default/c", "delete default/b", "synced"])
+        .await;
+    said.expect(&["apply default/c", "delete default/a", "synced"])
+        .await;
+    let requests = server.requests("services");
+    assert!(
+        requests[1].contains("&resourceVersion=5 ") && !requests[1].contains("sendInitial"),
+        "{requests:#?}"
+    );
+    assert!(requests[2].contains("sendInitialEvents=true") && requests[2].contains("&resourceVersion=5 "));
+    assert!(requests[3].contains("sendInitialEvents=true") && requests[3].contains("&resourceVersion=9 "));
+}
+
+/// 10,000 nodes that list from etcd at once have brought servers down (upstream issue 85342).
+#[tokio::test]
+async fn no_list_ever_asks_etcd() {
+    let server = Server::start(services(|asked| {
+        Some(if asked.has("sendInitialEvents=true") {
+            Reply::Whole(422, status(422, "Invalid", "no"))
+        } else if asked.has("watch=true") {
+            Reply::Whole(410, status(410, "Expired", "too old"))
+        } else {
+            Reply::Whole(200, list(&(50 + asked.count).to_string(), &[service("a", 3)]))
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    for _ in 0..4 {
+        said.until("synced").await;
+    }
+    let requests = server.requests("services");
+    let lists: Vec<&String> = requests
+        .iter()
+        .filter(|request| !request.contains("watch="))
+        .collect();
+    assert!(lists.len() >= 4);
+    assert!(lists[0].contains("&resourceVersion=0 "), "{lists:#?}");
+    for list in &lists[1..] {
+        assert!(
+            list.contains("&resourceVersion=5") && list.contains("resourceVersionMatch=NotOlderThan"),
+            "{list}"
+        );
+    }
+}
+
+/// After a backup was restored, the server never reaches the version seen before.
+#[tokio::test]
+async fn a_server_whose_data_went_back_in_time_is_listed_from_scratch() {
+    let server = Server::start(services(|asked| {
+        let behind = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Too large resource version: 90, current: 7","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":0},"code":504}"#;
+        Some(match asked.count {
+            0 => Reply::Stream(vec![
+                added("a", 80),
+                Part::Line(end_of_initial_events("90")),
+                Part::Line(event("ERROR", &status(410, "Expired", "too old"))),
+                Part::End,
+            ]),
+            1 => Reply::Whole(504, behind.to_owned()),
+            _ => Reply::Stream(vec![added("b", 6), Part::Line(end_of_initial_events("7")), Part::Hang]),
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/a",
+        "synced",
+        CONNECTED_STREAMING,
+        "apply default/b",
+        "delete default/a",
+        "synced",
+    ])
+    .await;
+    assert!(!server.requests("services")[2].contains("resourceVersion="));
+}
+
+#[tokio::test]
+async fn a_cut_watch_resumes_after_the_last_event_without_a_list() {
+    let server = Server::start(services(|asked| {
+        Some(match asked.count {
+            0 => Reply::Stream(vec![
+                added("a", 1),
+                Part::Line(end_of_initial_events("5")),
+                added("b", 6),
+                Part::Wait(Duration::from_millis(60)),
+                Part::Text(r#"{"type":"ADDED","object":{"kind":"Serv"#.to_owned()),
+                Part::Cut,
+            ]),
+            1 => Reply::Stream(vec![
+                added("c", 7),
+                Part::Line(bookmark("30")),
+                Part::Wait(Duration::from_millis(60)),
+                Part::Cut,
+            ]),
+            _ => Reply::Stream(vec![added("d", 31), Part::Hang]),
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/a",
+        "synced",
+        CONNECTED_STREAMING,
+        "apply default/b",
+    ])
+    .await;
+    said.expect(&["apply default/c", "Bookmark", "apply default/d"])
+        .await;
+    let requests = server.requests("services");
+    assert!(requests[1].contains("&resourceVersion=6 "), "{requests:#?}");
+    assert!(requests[2].contains("&resourceVersion=30 "), "{requests:#?}");
+}
+
+#[tokio::test]
+async fn one_garbled_object_does_not_stop_the_stream() {
+    let server = Server::start(services(|_| {
+        Some(Reply::Stream(vec![
+            added("a", 1),
+            Part::Line(event("ADDED", r#"{"metadata":{"name":"broken","namespace":"default"},"spec":{]}"#)),
+            Part::Line("<html>".to_owned()),
+            Part::Line(event("ADDED", r#"{"metadata":{"name":"b","namespace":"default"},"spec":{"ports":"none","clusterIP":"10.96.0.9"}}"#)),
+            Part::Line(end_of_initial_events("5")),
+            Part::Line(event("ADDED", r#"{"metadata":{"name":"Not_A_Name","namespace":"default"}}"#)),
+            added("c", 6),
+            Part::Hang,
+        ]))
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&["apply default/a"]).await;
+    assert!(said.next().await.contains("broken"));
+    assert!(said.next().await.contains("<html>"));
+    assert!(said.next().await.contains("spec.ports"));
+    said.expect(&["apply default/b", "synced", CONNECTED_STREAMING])
+        .await;
+    assert!(said.next().await.contains("metadata.name"));
+    said.expect(&["apply default/c"]).await;
+}
+
+#[tokio::test]
+async fn one_garbled_item_does_not_stop_the_list() {
+    let server = Server::start(services(|asked| {
+        Some(if asked.has("sendInitialEvents=true") {
+            Reply::Whole(400, status(400, "BadRequest", "no"))
+        } else if asked.has("watch=true") {
+            Reply::Stream(vec![Part::Hang])
+        } else {
+            let garbled = r#"{"metadata":{"name":oops}}"#.to_owned();
+            Reply::Whole(
+                200,
+                list("50", &[service("a", 3), garbled, "7".to_owned(), service("b", 4)]),
+            )
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&["apply default/a"]).await;
+    assert!(said.next().await.contains("oops"));
+    assert!(said.next().await.starts_with("unreadable"));
+    said.expect(&["apply default/b", "synced", CONNECTED_LIST]).await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_off_deletes_nothing() {
+    let server = Server::start(services(|asked| {
+        Some(if asked.has("sendInitialEvents=true") {
+            Reply::Whole(400, status(400, "BadRequest", "no"))
+        } else if asked.has("watch=true") {
+            Reply::Whole(410, status(410, "Expired", "too old"))
+        } else if asked.count == 3 {
+            let whole = list("51", &[service("a", 3), service("b", 4)]);
+            let (start, _) = whole.split_at(whole.rfind("\"name\":\"b\"").unwrap());
+            Reply::Stream(vec![Part::Text(start.to_owned()), Part::End])
+        } else {
+            Reply::Whole(200, list("50", &[service("a", 3), service("b", 4)]))
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&["apply default/a", "apply default/b", "synced", "apply default/a"])
+        .await;
+    assert!(said.next().await.contains("cut off"));
+    said.expect(&["apply default/a", "apply default/b", "synced"])
+        .await;
+}
+
+/// Upstream issues 76338, 38372, 51445, 67875, 91812: a dead connection that nobody noticed for days.
+#[tokio::test]
+async fn a_silent_watch_is_opened_anew() {
+    let server = Server::start(services(|asked| {
+        Some(match asked.count {
+            0 => Reply::Stream(vec![
+                added("a", 1),
+                Part::Line(end_of_initial_events("5")),
+                Part::Hang,
+            ]),
+            _ => Reply::Stream(vec![added("b", 6), Part::Hang]),
+        })
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&[
+        "apply default/a",
+        "synced",
+        CONNECTED_STREAMING,
+        "Silent { quiet: 300ms }",
+        "apply default/b",
+    ])
+    .await;
+    assert!(server.requests("services")[1].contains("&resourceVersion=5 "));
+}
+
+#[tokio::test]
+async fn bookmarks_keep_a_quiet_watch_open() {
+    let server = Server::start(services(|_| {
+        let mut parts = vec![Part::Line(end_of_initial_events("5"))];
+        for version in 6..12 {
+            parts.push(Part::Wait(Duration::from_millis(120)));
+            parts.push(Part::Line(bookmark(&version.to_string())));
+        }
+        parts.push(Part::Hang);
+        Some(Reply::Stream(parts))
+    }))
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    said.expect(&["synced", CONNECTED_STREAMING]).await;
+    said.expect(&["Bookmark"; 6]).await;
+    assert_eq!(server.requests("services").len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_reported() {
+    let server = Server::start(services(|_| Some(Reply::Nothing))).await;
+    let mut said = listen(&server.url, quick()).await;
+    let text = said.next().await;
+    assert!(
+        text.starts_with("Failing") && text.contains("nothing came for 0.3s"),
+        "{text}"
+    );
+    assert!(text.contains(&server.url) && text.contains("node-a"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_reported_in_few_lines_until_it_comes() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let address = format!("127.0.0.1:{port}");
+    let mut said = listen(&format!("http://{address}"), quick()).await;
+    for count in ["failures: 1,", "failures: 2,", "failures: 4,"] {
+        let text = said.next().await;
+        assert!(text.contains(count), "{text}");
+        assert!(
+            text.contains("Connection refused") && text.contains(&address),
+            "{text}"
+        );
+        assert!(text.contains("check that the API server runs"), "{text}");
+    }
+    let _server = Server::start_at(
+        &address,
+        services(|_| {
+            Some(Reply::Stream(vec![
+                added("a", 1),
+                Part::Line(end_of_initial_events("5")),
+                Part::Hang,
+            ]))
+        }),
+    )
+    .await;
+    said.until("apply default/a").await;
+    said.expect(&["synced", CONNECTED_STREAMING]).await;
+}
+
+#[tokio::test]
+async fn missing_permission_names_the_verbs_and_the_resource() {
+    let server = Server::start(|asked| {
+        (asked.resource == "services").then(|| {
+            Reply::Whole(
+                403,
+                status(
+                    403,
+                    "Forbidden",
+                    "services is forbidden: User bob cannot list resource services",
+                ),
+            )
+        })
+    })
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    let text = said.next().await;
+    assert!(text.contains("403") && text.contains("User bob"), "{text}");
+    assert!(
+        text.contains("grant this user the verbs list and watch on services"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn bad_credentials_name_the_place_to_look() {
+    let server =
+        Server::start(|_| Some(Reply::Whole(401, status(401, "Unauthorized", "Unauthorized")))).await;
+    let mut said = listen(&server.url, quick()).await;
+    let text = said.next().await;
+    assert!(
+        text.contains("401 Unauthorized") && text.contains("check the token"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_login_page_is_no_api_server() {
+    let server = Server::start(|asked| {
+        Some(if asked.has("watch=true") {
+            Reply::Whole(404, "<html>not here</html>".to_owned())
+        } else {
+            Reply::Whole(200, "<html>please log in</html>".to_owned())
+        })
+    })
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    let text = said.next().await;
+    assert!(text.starts_with("Failing") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_without_service_cidrs_is_good_enough() {
+    let server = Server::start(|asked| {
+        (asked.resource == "servicecidrs").then(|| {
+            if asked.count == 0 {
+                Reply::Whole(404, "404 page not found".to_owned())
+            } else {
+                Reply::Stream(vec![Part::Line(end_of_initial_events("5")), Part::Hang])
+            }
+        })
+    })
+    .await;
+    let mut said = listen(&server.url, quick()).await;
+    let mut heard = Vec::new();
+    while heard.len() < 4 {
+        match said.events.recv().await.unwrap() {
+            SourceEvent::Health(Kind::ServiceCidr, health) => heard.push(format!("{health:?}")),
+            SourceEvent::Synced(Kind::ServiceCidr) => heard.push("synced".to_owned()),
+            SourceEvent::Health(_, Health::Failing { error, .. }) => panic!("{error}"),
+            _ => {}
+        }
+    }
+    assert_eq!(heard, ["Absent", "synced", "synced", CONNECTED_STREAMING]);
+}
+
+#[tokio::test]
+async fn a_source_without_listener_ends() {
+    let server = Server::start(|_| None).await;
+    let mut options = cluster::api::ApiOptions::new(
+        cluster::api::Address {
+            kubeconfig: None,
+            master: Some(server.url.clone()),
+        },
+        "node-a",
+    );
+    options.timing = quick();
+    let (out, events) = tokio::sync::mpsc::channel(1);
+    let task = tokio::spawn(cluster::api::Source::new(options).await.unwrap().run(out));
+    drop(events);
+    tokio::time::timeout(Duration::from_secs(5), task)
+        .await
+        .unwrap()
+        .unwrap();
+}

@@ -1,0 +1,264 @@
+//! What the kernel's side answered.
+
+use super::{FAILURES_BEFORE_WAITING, FamilyLoop, Need, Outstanding, Trouble, Work};
+use crate::event::{About, Answer, Cause, Failure, Report, RunKind};
+use crate::fault::Fault;
+use crate::queue::{Item, Rank};
+use crate::world::World;
+use iptables::diff::have::Surprises;
+use iptables::diff::observe::Observation;
+use std::time::Duration;
+
+impl FamilyLoop {
+    /// Takes in the answer to the effect that was given out last.
+    pub(crate) fn answer(&mut self, world: &World, answer: Answer, now: Duration) {
+        let out = self.out.take();
+        match (out, answer) {
+            (Some(Outstanding::Commit(work)), Answer::Committed) => self.committed(work),
+            (Some(Outstanding::Commit(work)), Answer::CommitFailed(failure)) => {
+                self.commit_failed(work, failure, now);
+            }
+            (
+                Some(Outstanding::Reading(need)),
+                Answer::Observed {
+                    generation,
+                    observation,
+                },
+            ) => {
+                self.generation = generation;
+                self.read(now);
+                self.observed(world, need, *observation, now);
+            }
+            (Some(Outstanding::Reading(_)), Answer::Unchanged) => self.read(now),
+            (Some(Outstanding::Reading(_)), Answer::ObserveFailed(failure)) => {
+                self.failed(failure, About::Reading, now);
+            }
+            (out, answer) => {
+                debug_assert!(false, "{answer:?} answers nothing that was asked");
+                self.out = out;
+            }
+        }
+    }
+
+    fn committed(&mut self, work: Work) {
+        if work.then.is_some() {
+            self.follow_up = Some(work);
+            return;
+        }
+        let services = work.batch.services().cloned().collect();
+        if work.batch.abandons_chains() {
+            self.queue.push(Rank::Sweep, Item::Sweep);
+        }
+        self.have.remember(work.batch);
+        if self.seeded.has(Fault::ChangeDuringCommitLost) {
+            self.changed = super::Changes::default();
+        }
+        self.step_limit = (self.step_limit * 2).min(self.config.step_services.max(1));
+        for item in &work.items {
+            self.no_trouble(item);
+            if *item == Item::Sweep && self.have.leftovers() > 0 {
+                self.queue.push(Rank::Sweep, Item::Sweep);
+            }
+        }
+        self.failures.steps = 0;
+        self.worked();
+        self.reports.push(Report::Applied {
+            family: self.family,
+            services,
+            size: work.size,
+        });
+    }
+
+    /// A success: no trace of failures is left, except with items that are still in trouble.
+    fn worked(&mut self) {
+        let nothing_wrong = self.failures.in_a_row() == 0 && self.troubled.is_empty();
+        if nothing_wrong && self.failures.unrecovered > 0 {
+            self.reports.push(Report::Recovered {
+                family: self.family,
+                after: std::mem::take(&mut self.failures.unrecovered),
+            });
+        }
+    }
+
+    pub(super) fn no_trouble(&mut self, item: &Item) {
+        self.troubled.remove(item);
+        if self.troubled.is_empty() && std::mem::take(&mut self.sweep_waits) {
+            self.queue.push(Rank::Sweep, Item::Sweep);
+        }
+    }
+
+    /// Nothing is lost: what the step was about is queued again, and read before it is written again.
+    fn commit_failed(&mut self, work: Work, failure: Failure, now: Duration) {
+        if !self.trusts_failed_steps() {
+            self.have.doubt(&work.batch);
+            self.need = self.need.max(Need::Doubted);
+        }
+        let alone = work.items.len() == 1 && failure.cause == Cause::Content;
+        if !alone {
+            self.step_limit = (work.items.len() / 2).max(1);
+            if !self.seeded.has(Fault::FailedStepForgotten) {
+                for item in work.items {
+                    self.queue.push(rank_of(&item), item);
+                }
+            }
+            self.failed(failure, About::Step, now);
+            return;
+        }
+        let item = work
+            .items
+            .into_iter()
+            .next()
+            .expect("invariant: there is one item");
+        if item == Item::Sweep && work.batch.swept_chains().count() == 1 {
+            self.stuck(&work.batch, failure, now);
+            return;
+        }
+        let about = match &item {
+            Item::Service(name) => About::Service(name.clone()),
+            Item::Node | Item::Sweep => About::Step,
+        };
+        if self.seeded.has(Fault::RefusedBlocksAll) {
+            self.queue.push(Rank::Node, item);
+            self.failures.blocked_until = now + self.config.sync_period;
+        } else if !self.seeded.has(Fault::FailedStepForgotten) {
+            self.trouble(item, now);
+        }
+        self.failed(failure, about, now);
+    }
+
+    /// Never, unless a fault is seeded.
+    fn trusts_failed_steps(&self) -> bool {
+        self.seeded.has(Fault::FailedStepTrusted)
+            || self.seeded.has(Fault::FailedStepForgotten)
+            || self.seeded.has(Fault::RememberedBeforeCommitted)
+    }
+
+    /// An item that was refused by itself waits by itself.
+    fn trouble(&mut self, item: Item, now: Duration) {
+        let since = self.run.map_or(now, |run| run.since);
+        let before = self.troubled.get(&item);
+        let failures = before.map_or(0, |trouble| trouble.failures) + 1;
+        let since = before.map_or(since, |trouble| trouble.since);
+        let retry_at = match item {
+            // A smaller sweep is another thing to try, not the same again.
+            Item::Sweep => now,
+            Item::Node | Item::Service(_) => now + self.backoff.wait(failures),
+        };
+        let trouble = Trouble {
+            failures,
+            retry_at,
+            since,
+        };
+        self.troubled.insert(item, trouble);
+    }
+
+    /// One leftover chain that can't be deleted is let be until everything is read again.
+    fn stuck(&mut self, batch: &iptables::diff::batch::Batch, failure: Failure, now: Duration) {
+        let chains = batch.swept_chains().collect();
+        self.have.excuse(batch);
+        self.reports.push(Report::Stuck {
+            family: self.family,
+            chains,
+            failure,
+        });
+        if self.have.leftovers() > 0 {
+            self.trouble(Item::Sweep, now);
+        } else {
+            self.no_trouble(&Item::Sweep);
+        }
+    }
+
+    fn failed(&mut self, failure: Failure, about: About, now: Duration) {
+        let failures = &mut self.failures;
+        failures.unrecovered += 1;
+        let waits = if about == About::Reading {
+            failures.readings += 1;
+            failures.readings
+        } else {
+            failures.steps += 1;
+            match failure.cause {
+                Cause::Host => failures.steps,
+                Cause::Content => failures.steps.saturating_sub(FAILURES_BEFORE_WAITING),
+            }
+        };
+        if waits > 0 {
+            failures.blocked_until = now + self.backoff.wait(waits);
+        }
+        let retry_at = match &about {
+            About::Service(name) => {
+                let item = Item::Service(name.clone());
+                self.troubled.get(&item).map_or(now, |trouble| trouble.retry_at)
+            }
+            About::Reading | About::Step => failures.blocked_until.max(now),
+        };
+        self.reports.push(Report::Failed {
+            family: self.family,
+            failure,
+            in_a_row: self.failures.in_a_row(),
+            about,
+            retry_at,
+        });
+    }
+
+    fn read(&mut self, now: Duration) {
+        self.failures.readings = 0;
+        self.worked();
+        self.need = Need::Nothing;
+        self.next_look = now + self.config.sync_period;
+    }
+
+    fn observed(&mut self, world: &World, need: Need, observation: Observation, now: Duration) {
+        if need == Need::Everything {
+            self.have.adopt(observation);
+            self.settle_everything(world, now);
+            return;
+        }
+        let surprises = self.have.absorb(observation);
+        if surprises.is_empty() {
+            return;
+        }
+        self.begin_run(now, RunKind::Changes);
+        if need == Need::Look {
+            self.need = Need::Everything;
+            self.reports.push(Report::Damaged {
+                family: self.family,
+                services: surprises.services.len(),
+                node: surprises.node,
+            });
+        }
+        self.settle_surprises(surprises);
+    }
+
+    fn settle_everything(&mut self, world: &World, now: Duration) {
+        self.begin_run(now, RunKind::Full);
+        self.queue.push(Rank::Node, Item::Node);
+        for name in world.services() {
+            let rank = world.rank(name);
+            self.queue.push(rank, Item::Service(name.clone()));
+        }
+        for name in self.have.services() {
+            self.queue.push(Rank::Rest, Item::Service(name.clone()));
+        }
+        self.queue.push(Rank::Sweep, Item::Sweep);
+    }
+
+    fn settle_surprises(&mut self, surprises: Surprises) {
+        if surprises.node {
+            self.queue.push(Rank::Node, Item::Node);
+        }
+        for name in surprises.services {
+            self.queue.push(Rank::Changed, Item::Service(name));
+        }
+        if surprises.strays {
+            self.queue.push(Rank::Sweep, Item::Sweep);
+        }
+    }
+}
+
+pub(super) fn rank_of(item: &Item) -> Rank {
+    match item {
+        Item::Node => Rank::Node,
+        Item::Service(_) => Rank::Changed,
+        Item::Sweep => Rank::Sweep,
+    }
+}

@@ -1,0 +1,80 @@
+//! Faults seeded on purpose, to show that the property tests can fail. Without the feature `mutants` none takes effect.
+
+/// A fault of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Chains that a service has no more use for are kept.
+    StaleChainsKept,
+    /// Changes of endpoints are not brought to IPv6.
+    OneFamilyForgotten,
+    /// The list of local endpoints is taken to be empty.
+    LocalListForgotten,
+    /// A step is remembered when it is sent, whatever the answer.
+    RememberedBeforeCommitted,
+    /// A change that comes during a commit is forgotten when the commit is done.
+    ChangeDuringCommitLost,
+    /// Dispatch rules are not deleted.
+    DispatchNotDeleted,
+    /// Crossing the large-cluster threshold rewrites every service.
+    ThresholdRewritesAll,
+    /// A failed step is not tried again.
+    FailedStepForgotten,
+    /// A failed step is taken to have changed nothing.
+    FailedStepTrusted,
+    /// A new process takes the kernel to be empty.
+    NothingAdopted,
+    /// A change of the host's addresses does not reach the jumps to the node ports.
+    TailForgotten,
+    /// Rules are deleted before those that replace them are there.
+    DeletedBeforeReplaced,
+    /// When a claim on an address is given up, the next one in line is not told.
+    ClaimHeirForgotten,
+    /// The rules are never looked at between full syncs.
+    NeverLooks,
+    /// What nobody wants after adoption is left.
+    NeverSweeps,
+    /// A refused service holds up all others.
+    RefusedBlocksAll,
+    /// Dispatch rules are written anew with every change of a service.
+    DispatchAlwaysRewritten,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 17] = [
+        Fault::StaleChainsKept,
+        Fault::OneFamilyForgotten,
+        Fault::LocalListForgotten,
+        Fault::RememberedBeforeCommitted,
+        Fault::ChangeDuringCommitLost,
+        Fault::DispatchNotDeleted,
+        Fault::ThresholdRewritesAll,
+        Fault::FailedStepForgotten,
+        Fault::FailedStepTrusted,
+        Fault::NothingAdopted,
+        Fault::TailForgotten,
+        Fault::DeletedBeforeReplaced,
+        Fault::ClaimHeirForgotten,
+        Fault::NeverLooks,
+        Fault::NeverSweeps,
+        Fault::RefusedBlocksAll,
+        Fault::DispatchAlwaysRewritten,
+    ];
+}
+
+/// The fault that was seeded, if any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seeded(Option<Fault>);
+
+impl Seeded {
+    /// Seeds one.
+    #[cfg(feature = "mutants")]
+    pub fn with(fault: Fault) -> Seeded {
+        Seeded(Some(fault))
+    }
+
+    /// Whether this fault is to take effect.
+    pub fn has(self, fault: Fault) -> bool {
+        cfg!(feature = "mutants") && self.0 == Some(fault)
+    }
+}

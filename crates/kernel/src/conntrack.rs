@@ -1,0 +1,32 @@
+//! Looking up connections: what NAT made of a packet.
+
+use crate::nft;
+use crate::socket::{Socket, SocketError};
+use model::Family;
+use netlink::conntrack::{Entry, Filter, Message, Request, Tuple};
+
+/// Dumps the connections whose original direction satisfies `wanted`. `narrow` lets the kernel leave out most of
+/// the others; kernels before 5.8 do not.
+///
+/// A dump of a busy table is not one state of it: entries that come and go meanwhile may be missing.
+///
+/// # Errors
+/// When the kernel would not say.
+pub fn connections(
+    family: Family,
+    narrow: Filter,
+    wanted: impl Fn(&Tuple) -> bool,
+) -> Result<Vec<Entry>, SocketError> {
+    let mut socket = Socket::netfilter()?;
+    let question = Request::Dump {
+        family: nft::family(family),
+        filter: narrow,
+    };
+    socket.dump(
+        |sequence, bytes| question.encode(sequence, bytes),
+        |message| match Message::read(message)? {
+            Message::Entry(entry) if wanted(&entry.original) => Ok(Some(entry)),
+            _ => Ok(None),
+        },
+    )
+}

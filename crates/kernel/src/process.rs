@@ -1,0 +1,325 @@
+//! Running one tool: no shell, a fixed locale, a deadline, input fed and output streamed in one loop.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How much of a tool's complaints is kept, in bytes: the first ones name the cause.
+const STDERR_KEPT: usize = 16 * 1024;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Invocation<'a> {
+    /// The program.
+    pub program: &'a PathBuf,
+    /// Its arguments.
+    pub args: Vec<&'a str>,
+    /// What it reads.
+    pub input: &'a [u8],
+    /// Added to the environment.
+    pub environment: &'a [(OsString, OsString)],
+    /// When it is killed.
+    pub timeout: Duration,
+}
+
+/// How a tool ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    /// The exit status; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// What it complained about, trimmed.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Whether the tool says that all went well.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+/// A tool that could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// It could not be started.
+    #[error("could not be started")]
+    Start(#[source] io::Error),
+    /// It could not be talked to.
+    #[error("broke off")]
+    Talk(#[source] io::Error),
+    /// It was killed at its deadline.
+    #[error("was still running after {0:?} and was killed")]
+    TimedOut(Duration),
+}
+
+impl Invocation<'_> {
+    /// Runs the tool and hands its output on as it comes.
+    pub(crate) fn run(&self, output: &mut dyn FnMut(&[u8])) -> Result<Finished, RunError> {
+        let mut child = Command::new(self.program)
+            .args(&self.args)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(RunError::Start)?;
+        let deadline = Instant::now() + self.timeout;
+        let ended = Talk::with(&mut child, self.input)
+            .and_then(|mut talk| {
+                let timely = talk.run(deadline, output)?;
+                Ok((timely, talk.complaints))
+            })
+            .map_err(RunError::Talk);
+        let (timely, complaints) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                stop(&mut child);
+                return Err(error);
+            }
+        };
+        match wait(&mut child, deadline, timely) {
+            Ok(Some(status)) => Ok(finished(status, &complaints)),
+            Ok(None) => Err(RunError::TimedOut(self.timeout)),
+            Err(error) => Err(RunError::Talk(error)),
+        }
+    }
+
+    /// Runs the tool and returns all of its output.
+    pub(crate) fn text(&self) -> Result<(Finished, String), RunError> {
+        let mut output = Vec::new();
+        let finished = self.run(&mut |bytes| output.extend_from_slice(bytes))?;
+        Ok((finished, String::from_utf8_lossy(&output).into_owned()))
+    }
+}
+
+fn finished(status: ExitStatus, complaints: &[u8]) -> Finished {
+    Finished {
+        code: status.code(),
+        signal: status.signal(),
+        stderr: String::from_utf8_lossy(complaints).trim().to_owned(),
+    }
+}
+
+/// Whether there was still time when the pipes had been closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Timely {
+    Yes,
+    No,
+}
+
+/// Waits for a tool whose pipes are closed; kills it at the deadline.
+fn wait(child: &mut Child, deadline: Instant, timely: Timely) -> io::Result<Option<ExitStatus>> {
+    const PAUSE: Duration = Duration::from_millis(1);
+    if timely == Timely::Yes {
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    stop(child);
+    Ok(None)
+}
+
+fn stop(child: &mut Child) {
+    // It may have ended by itself meanwhile; either way it is waited for.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The three pipes of a running tool.
+struct Talk<'a> {
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    input: &'a [u8],
+    complaints: Vec<u8>,
+}
+
+impl<'a> Talk<'a> {
+    fn with(child: &mut Child, input: &'a [u8]) -> io::Result<Self> {
+        let talk = Talk {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            input,
+            complaints: Vec::new(),
+        };
+        if let Some(stdin) = &talk.stdin {
+            rustix::io::ioctl_fionbio(stdin, true)?;
+        }
+        Ok(talk)
+    }
+
+    /// Feeds and reads until the tool closes its outputs or time is up.
+    fn run(&mut self, deadline: Instant, output: &mut dyn FnMut(&[u8])) -> io::Result<Timely> {
+        let mut buffer = vec![0; 64 * 1024];
+        while self.stdout.is_some() || self.stderr.is_some() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return Ok(Timely::No);
+            };
+            let ready = self.ready(left)?;
+            if ready.stdin {
+                self.feed()?;
+            }
+            if ready.stdout {
+                read_once(&mut self.stdout, &mut buffer, output)?;
+            }
+            if ready.stderr {
+                let kept = &mut self.complaints;
+                read_once(&mut self.stderr, &mut buffer, &mut |bytes| {
+                    let room = STDERR_KEPT.saturating_sub(kept.len()).min(bytes.len());
+                    kept.extend_from_slice(&bytes[..room]);
+                })?;
+            }
+        }
+        Ok(Timely::Yes)
+    }
+
+    fn ready(&self, left: Duration) -> io::Result<Ready> {
+        let mut fds = Vec::with_capacity(3);
+        let stdin = place(&mut fds, self.stdin.as_ref().map(AsFd::as_fd), PollFlags::OUT);
+        let stdout = place(&mut fds, self.stdout.as_ref().map(AsFd::as_fd), PollFlags::IN);
+        let stderr = place(&mut fds, self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
+        Ok(Ready {
+            stdin: is_ready(stdin),
+            stdout: is_ready(stdout),
+            stderr: is_ready(stderr),
+        })
+    }
+
+    fn feed(&mut self) -> io::Result<()> {
+        let Some(stdin) = &mut self.stdin else {
+            return Ok(());
+        };
+        match stdin.write(self.input) {
+            Ok(count) => self.input = &self.input[count..],
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // It has heard enough and will say why.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.input = &[],
+            Err(error) => return Err(error),
+        }
+        if self.input.is_empty() {
+            self.stdin = None;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a pipe that is still open and says at which place.
+fn place<'f>(fds: &mut Vec<PollFd<'f>>, fd: Option<BorrowedFd<'f>>, flags: PollFlags) -> Option<usize> {
+    fds.push(PollFd::from_borrowed_fd(fd?, flags));
+    Some(fds.len() - 1)
+}
+
+/// Which pipes can be used without waiting.
+struct Ready {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+fn read_once<R: Read>(
+    pipe: &mut Option<R>,
+    buffer: &mut [u8],
+    each: &mut dyn FnMut(&[u8]),
+) -> io::Result<()> {
+    let Some(open) = pipe else { return Ok(()) };
+    match open.read(buffer) {
+        Ok(0) => *pipe = None,
+        Ok(count) => each(&buffer[..count]),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invocation<'a>(program: &'a PathBuf, args: &[&'a str], input: &'a [u8], ms: u64) -> Invocation<'a> {
+        Invocation {
+            program,
+            args: args.to_vec(),
+            input,
+            environment: &[],
+            timeout: Duration::from_millis(ms),
+        }
+    }
+
+    #[test]
+    fn large_input_and_output_flow_at_the_same_time() {
+        let input = vec![b'x'; 3_000_000];
+        let cat = PathBuf::from("/bin/cat");
+        let mut count = 0;
+        let finished = invocation(&cat, &[], &input, 20_000)
+            .run(&mut |bytes| count += bytes.len())
+            .unwrap();
+        assert!(finished.succeeded());
+        assert_eq!(count, input.len());
+    }
+
+    #[test]
+    fn tool_that_does_not_end_is_killed_at_its_deadline() {
+        let sleep = PathBuf::from("/bin/sleep");
+        let error = invocation(&sleep, &["30"], b"", 50).run(&mut |_| {}).unwrap_err();
+        assert!(matches!(error, RunError::TimedOut(_)), "{error}");
+    }
+
+    #[test]
+    fn tool_that_does_not_read_is_not_waited_for() {
+        let input = vec![b'x'; 3_000_000];
+        let program = PathBuf::from("/bin/false");
+        let finished = invocation(&program, &[], &input, 20_000)
+            .run(&mut |_| {})
+            .unwrap();
+        assert_eq!((finished.code, finished.signal), (Some(1), None));
+    }
+
+    #[test]
+    fn complaints_are_kept_in_the_c_locale() {
+        let program = PathBuf::from("/bin/cat");
+        let (finished, text) = invocation(&program, &["/no/such/file"], b"", 20_000)
+            .text()
+            .unwrap();
+        assert_eq!(text, "");
+        assert!(
+            finished
+                .stderr
+                .ends_with("/no/such/file: No such file or directory"),
+            "{}",
+            finished.stderr
+        );
+    }
+
+    #[test]
+    fn program_that_is_not_there_is_told_apart() {
+        let program = PathBuf::from("/no/such/program");
+        let error = invocation(&program, &[], b"", 1_000)
+            .run(&mut |_| {})
+            .unwrap_err();
+        assert!(matches!(error, RunError::Start(error) if error.kind() == ErrorKind::NotFound));
+    }
+}

@@ -1,0 +1,188 @@
+//! A table of our own whose rules ask the kernel to trace some packets.
+
+use crate::nft;
+use crate::socket::{Socket, SocketError};
+use model::Family;
+use netlink::nfnl::Family as NetlinkFamily;
+use netlink::nft::{
+    Change, CmpOp, Expr, Hook, MetaKey, NewBase, PayloadBase, Place, Policy, Register, TABLE_OWNER,
+};
+use std::net::IpAddr;
+
+/// Which packets are traced. What is `None` is any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Destination address, before NAT.
+    pub destination: Option<IpAddr>,
+    /// Protocol number: 6 is TCP, 17 UDP, 132 SCTP.
+    pub protocol: Option<u8>,
+    /// Destination port, before NAT; needs a protocol.
+    pub port: Option<u16>,
+}
+
+/// Sets `nftrace` on packets, before any rule of iptables sees them, for as long as it lives.
+///
+/// The table is owned by this process's socket: nobody else may change it, and the kernel removes it when the
+/// process ends, however it ends.
+pub struct TraceTable {
+    socket: Socket,
+    family: NetlinkFamily,
+    name: String,
+}
+
+/// Before conntrack (-200) and before every chain of iptables; raw is at -300.
+const PRIORITY: i32 = -350;
+
+impl TraceTable {
+    /// Begins to trace packets that match any of `traced`, on their way in and out of this host. `name` is the
+    /// table's, and must be nobody else's.
+    ///
+    /// # Errors
+    /// When the kernel refuses the table.
+    pub fn new(family: Family, name: &str, traced: &[Traced]) -> Result<TraceTable, SocketError> {
+        let family = nft::family(family);
+        let mut socket = Socket::netfilter()?;
+        let mut batch = socket.batch(None);
+        batch.push(&Change::NewTable {
+            family,
+            name,
+            flags: TABLE_OWNER,
+        })?;
+        for (chain, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
+            let base = NewBase {
+                hook,
+                priority: PRIORITY,
+                kind: "filter",
+                policy: Policy::Accept,
+            };
+            batch.push(&Change::NewChain {
+                family,
+                table: name,
+                name: chain,
+                base: Some(base),
+            })?;
+            for one in traced {
+                let bytes = Bytes::of(one);
+                let expressions = bytes.expressions();
+                batch.push(&Change::NewRule {
+                    family,
+                    table: name,
+                    chain,
+                    place: Place::Last,
+                    expressions: &expressions,
+                    userdata: &[],
+                })?;
+            }
+        }
+        socket.commit(batch)?;
+        Ok(TraceTable {
+            socket,
+            family,
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl Drop for TraceTable {
+    fn drop(&mut self) {
+        let mut batch = self.socket.batch(None);
+        if batch
+            .push(&Change::DeleteTable {
+                family: self.family,
+                name: &self.name,
+            })
+            .is_ok()
+        {
+            // If it fails, closing the socket removes the table all the same.
+            let _ = self.socket.commit(batch);
+        }
+    }
+}
+
+/// What a rule compares with, in the order of the wire.
+struct Bytes {
+    source: Option<Vec<u8>>,
+    destination: Option<Vec<u8>>,
+    protocol: Option<[u8; 1]>,
+    port: Option<[u8; 2]>,
+}
+
+/// Where the addresses are in a header.
+const V4_SOURCE: u32 = 12;
+const V4_DESTINATION: u32 = 16;
+const V6_SOURCE: u32 = 8;
+const V6_DESTINATION: u32 = 24;
+/// Where TCP, UDP and SCTP have their destination port.
+const PORT: u32 = 2;
+
+impl Bytes {
+    fn of(traced: &Traced) -> Bytes {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        Bytes {
+            source: traced.source.map(octets),
+            destination: traced.destination.map(octets),
+            protocol: traced.protocol.map(|number| [number]),
+            port: traced
+                .port
+                .filter(|_| traced.protocol.is_some())
+                .map(u16::to_be_bytes),
+        }
+    }
+
+    fn expressions(&self) -> Vec<Expr<'_>> {
+        let mut all = Vec::new();
+        let sides = [
+            (&self.source, V4_SOURCE, V6_SOURCE),
+            (&self.destination, V4_DESTINATION, V6_DESTINATION),
+        ];
+        for (octets, v4, v6) in sides {
+            let Some(octets) = octets else { continue };
+            let (offset, len) = if octets.len() == 4 { (v4, 4) } else { (v6, 16) };
+            all.push(Expr::Payload {
+                dreg: Register::R1,
+                base: PayloadBase::Network,
+                offset,
+                len,
+            });
+            all.push(equals(octets));
+        }
+        if let Some(protocol) = &self.protocol {
+            all.push(Expr::Meta {
+                dreg: Register::R1,
+                key: MetaKey::L4Proto,
+            });
+            all.push(equals(protocol));
+        }
+        if let Some(port) = &self.port {
+            all.push(Expr::Payload {
+                dreg: Register::R1,
+                base: PayloadBase::Transport,
+                offset: PORT,
+                len: 2,
+            });
+            all.push(equals(port));
+        }
+        all.push(Expr::Immediate {
+            dreg: Register::R1,
+            value: netlink::nft::Value::Data(&[1]),
+        });
+        all.push(Expr::MetaSet {
+            sreg: Register::R1,
+            key: MetaKey::NfTrace,
+        });
+        all
+    }
+}
+
+fn equals(data: &[u8]) -> Expr<'_> {
+    Expr::Cmp {
+        sreg: Register::R1,
+        op: CmpOp::Eq,
+        data,
+    }
+}

@@ -1,0 +1,66 @@
+//! How failures leave the program: one clear line on stderr, and the right exit status.
+//!
+//! Tools: 0 nothing to report, 1 differences or findings, 2 could not answer. The daemon: upstream's 0 and 1.
+
+use anyhow::Error;
+use std::io;
+use std::process::ExitCode;
+
+/// What a tool found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing to report.
+    Clean,
+    /// Differences or findings.
+    Findings,
+}
+
+/// Ends a tool.
+pub fn tool(result: Result<Answer, Error>) -> ExitCode {
+    match result {
+        Ok(Answer::Clean) => ExitCode::SUCCESS,
+        Ok(Answer::Findings) => ExitCode::from(1),
+        // Whoever reads our output has seen enough: `kube-proxy render ... | head` is no failure.
+        Err(err) if is_closed_pipe(&err) => ExitCode::SUCCESS,
+        Err(err) => {
+            print(&err);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Ends the daemon.
+pub fn daemon(result: Result<(), Error>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            print(&err);
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Ends after bad arguments, or after `--help`. Status 1, as upstream has it, also for the tools' bad arguments.
+pub fn usage(err: &clap::Error) -> ExitCode {
+    // Printing help to a closed pipe is no failure either.
+    let _ = err.print();
+    if err.use_stderr() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn is_closed_pipe(err: &Error) -> bool {
+    err.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// The chain of causes in one line: what was attempted, then why not.
+fn print(err: &Error) {
+    let causes: Vec<String> = err.chain().map(ToString::to_string).collect();
+    anstream::eprintln!("kube-proxy: {}", causes.join(": "));
+}

@@ -1,0 +1,141 @@
+//! The words for what an answer holds, shared by text and JSON.
+
+use iptables::ast::{Match, Rule};
+use iptables::render::RuleText;
+use iptables::trace::{Did, Interface, Place};
+use model::Family;
+use path::{End, Host, Listener, Routed, Source};
+use std::net::IpAddr;
+
+/// The rule at a place.
+pub(super) fn rule<'a>(host: &'a Host, family: Family, place: &Place) -> Option<&'a Rule> {
+    let table = host.rules.get(family).tables.get(&place.table)?;
+    let index = usize::try_from(place.rule).ok()?.checked_sub(1)?;
+    table.chains.get(&place.chain)?.rules.get(index)
+}
+
+/// The rule's words as `iptables-save` prints them.
+pub(super) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
+    rule(host, family, place).map_or_else(String::new, |rule| RuleText { rule, family }.to_string())
+}
+
+/// The rule's words without its comment, and the comment behind them: what people look for is what it does.
+pub(super) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
+    let Some(found) = rule(host, family, place) else {
+        return String::new();
+    };
+    let mut bare = found.clone();
+    bare.matches.retain(|one| !matches!(one, Match::Comment(_)));
+    let words = RuleText { rule: &bare, family }.to_string();
+    match found.comment() {
+        Some(comment) => format!("{words} # {comment}").trim_start().to_owned(),
+        None => words,
+    }
+}
+
+/// What a rule did to the packet, where it did something to it.
+pub(super) fn change(did: &Did) -> Option<String> {
+    match did {
+        Did::Dnat { from, to } => Some(format!("to {from} → {to}")),
+        Did::Snat { from, to } => Some(format!("from {} → {}", source(*from), source(*to))),
+        Did::Marked { from, to } => Some(format!("mark {from:#x} → {to:#x}")),
+        Did::Untracked => Some("not tracked".to_owned()),
+        _ => None,
+    }
+}
+
+/// A word for what a rule did.
+pub(super) fn verb(did: &Did) -> &'static str {
+    match did {
+        Did::Nothing => "nothing",
+        Did::Jumped(_) => "jump",
+        Did::WentTo(_) => "goto",
+        Did::Returned => "return",
+        Did::Accepted => "accept",
+        Did::Dropped => "drop",
+        Did::Rejected(_) => "reject",
+        Did::Dnat { .. } => "dnat",
+        Did::Snat { .. } => "snat",
+        Did::Marked { .. } => "mark",
+        Did::Untracked => "untrack",
+        Did::HandedOver(_) => "hand over",
+    }
+}
+
+/// A source address that may be unknown.
+pub(super) fn source(ip: Option<IpAddr>) -> String {
+    ip.map_or_else(|| "an address of this host".to_owned(), |ip| ip.to_string())
+}
+
+/// An interface that may be unknown.
+pub(super) fn interface(interface: &Interface) -> &str {
+    match interface {
+        Interface::Absent => "no interface",
+        Interface::Named(name) => name,
+        Interface::Unknown => "an interface that is not known",
+    }
+}
+
+/// A routing decision.
+pub(super) fn routed(to: &Routed) -> String {
+    match to {
+        Routed::Here => "for this host".to_owned(),
+        Routed::Out(Interface::Unknown) => "for another host".to_owned(),
+        Routed::Out(out) => format!("out through {}", interface(out)),
+        Routed::Nowhere => "no route".to_owned(),
+    }
+}
+
+/// What became of the packet.
+pub(super) fn end(end: &End) -> String {
+    match end {
+        End::Local(Listener::Unknown) => "reaches this host's sockets".to_owned(),
+        End::Local(Listener::Present) => "reaches a socket of this host".to_owned(),
+        End::Local(Listener::Absent) => "reaches this host, where no socket listens: refused".to_owned(),
+        End::Left {
+            interface: out,
+            next_hop,
+        } => match (out, next_hop) {
+            (Interface::Named(name), Some(next)) => format!("leaves through {name} by {next}"),
+            (Interface::Named(name), None) => format!("leaves through {name}"),
+            _ => "leaves this host".to_owned(),
+        },
+        End::Rejected(with) => format!("REJECT ({with})"),
+        End::Dropped => "DROP".to_owned(),
+        End::NoRoute => "no route: goes nowhere".to_owned(),
+        End::Undecided(why) => format!("cannot be decided: {why}"),
+    }
+}
+
+/// A machine's word for what became of the packet.
+pub(super) fn end_kind(end: &End) -> &'static str {
+    match end {
+        End::Local(Listener::Absent) => "local-no-listener",
+        End::Local(_) => "local",
+        End::Left { .. } => "left",
+        End::Rejected(_) => "rejected",
+        End::Dropped => "dropped",
+        End::NoRoute => "no-route",
+        End::Undecided(_) => "undecided",
+    }
+}
+
+/// What became of the packet's source.
+pub(super) fn source_change(source_of: &Source) -> String {
+    match source_of {
+        Source::Kept => "source kept".to_owned(),
+        Source::Rewritten(to) => format!("source becomes {}", source(*to)),
+    }
+}
+
+/// A probability: as a fraction when it is one of a whole number, and in decimals.
+pub(super) fn chance(probability: f64) -> String {
+    let one_of = (1.0 / probability).round();
+    // Rules round each choice to 2^-31, so an endless product of them is off by less than this.
+    let is_one_of = (probability * one_of - 1.0).abs() < 1e-5;
+    match is_one_of {
+        true if one_of < 1.5 => "1".to_owned(),
+        true => format!("1/{one_of:.0} ({probability:.6})"),
+        false => format!("{probability:.6}"),
+    }
+}

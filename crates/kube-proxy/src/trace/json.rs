@@ -1,0 +1,271 @@
+//! The answer for programs. The field names are an interface: add, do not rename.
+
+use super::describe;
+use iptables::trace::{Did, Event, Place};
+use model::{Family, Origin, Outcome};
+use path::{Answer, Host, Source, Step, Way};
+use serde::Serialize;
+use std::io::Write;
+
+#[derive(Serialize)]
+struct AnswerJson {
+    packet: PacketJson,
+    /// What all ways together amount to; absent when they end differently.
+    outcome: Option<OutcomeJson>,
+    /// The different outcomes, when there is more than one.
+    outcomes: Vec<OutcomeJson>,
+    /// What could not be decided.
+    open: Vec<String>,
+    ways: Vec<WayJson>,
+}
+
+#[derive(Serialize)]
+struct PacketJson {
+    protocol: &'static str,
+    from: String,
+    to: String,
+    sent_here: bool,
+    in_interface: Option<String>,
+    mark: u32,
+}
+
+#[derive(Serialize)]
+struct OutcomeJson {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<EndpointJson>,
+}
+
+#[derive(Serialize)]
+struct EndpointJson {
+    endpoint: String,
+    masquerade: bool,
+}
+
+#[derive(Serialize)]
+struct WayJson {
+    probability: f64,
+    conditions: Vec<ConditionJson>,
+    end: EndJson,
+    /// The destination that a rule gave it.
+    translated: Option<String>,
+    masquerade: bool,
+    /// The source it ends with; absent when that is an address of the host that is not known.
+    source: Option<String>,
+    mark: u32,
+    steps: Vec<StepJson>,
+}
+
+#[derive(Serialize)]
+struct ConditionJson {
+    condition: String,
+    holds: bool,
+}
+
+#[derive(Serialize)]
+struct EndJson {
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+enum StepJson {
+    Rule {
+        #[serde(flatten)]
+        rule: RuleJson,
+        did: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        before: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+    Perhaps {
+        #[serde(flatten)]
+        rule: RuleJson,
+        conditions: Vec<ConditionJson>,
+    },
+    NotMatched {
+        #[serde(flatten)]
+        rule: RuleJson,
+        failed: String,
+    },
+    Policy {
+        hook: &'static str,
+        table: &'static str,
+        chain: String,
+        policy: &'static str,
+    },
+    Condition(ConditionJson),
+    Chance {
+        probability: f64,
+    },
+    Routing {
+        to: String,
+    },
+}
+
+#[derive(Serialize)]
+struct RuleJson {
+    hook: &'static str,
+    table: &'static str,
+    chain: String,
+    number: u32,
+    text: String,
+}
+
+/// Writes the answer.
+pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &convert(host, answer)).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn convert(host: &Host, answer: &Answer) -> AnswerJson {
+    let packet = &answer.packet;
+    let (outcome, outcomes, open) = match answer.outcome() {
+        Ok(outcome) => (Some(outcome_json(&outcome)), Vec::new(), Vec::new()),
+        Err(several) => (
+            None,
+            several.outcomes.iter().map(outcome_json).collect(),
+            several.open.into_iter().collect(),
+        ),
+    };
+    AnswerJson {
+        packet: PacketJson {
+            protocol: packet.protocol.as_lower(),
+            from: std::net::SocketAddr::new(packet.src, packet.src_port).to_string(),
+            to: packet.dst.to_string(),
+            sent_here: packet.origin == Origin::Host,
+            in_interface: match &packet.origin {
+                Origin::Interface(name) if !name.is_empty() => Some(name.to_string()),
+                _ => None,
+            },
+            mark: packet.mark,
+        },
+        outcome,
+        outcomes,
+        open,
+        ways: answer
+            .ways
+            .iter()
+            .map(|way| way_json(host, answer, way))
+            .collect(),
+    }
+}
+
+fn outcome_json(outcome: &Outcome) -> OutcomeJson {
+    let kind = match outcome {
+        Outcome::Delivered(_) => "delivered",
+        Outcome::Rejected => "rejected",
+        Outcome::Dropped => "dropped",
+        Outcome::Accepted => "accepted",
+        Outcome::Untouched => "untouched",
+    };
+    let endpoints = match outcome {
+        Outcome::Delivered(to) => to
+            .iter()
+            .map(|delivery| EndpointJson {
+                endpoint: delivery.endpoint.to_string(),
+                masquerade: delivery.masquerade,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    OutcomeJson { kind, endpoints }
+}
+
+fn way_json(host: &Host, answer: &Answer, way: &Way) -> WayJson {
+    let conditions = answer.conditions(way).into_iter();
+    WayJson {
+        probability: way.state.chance,
+        conditions: conditions.map(|(c, holds)| condition_json(c, holds)).collect(),
+        end: EndJson {
+            kind: describe::end_kind(&way.end),
+            text: describe::end(&way.end),
+        },
+        translated: way.translated.map(|to| to.to_string()),
+        masquerade: way.source != Source::Kept,
+        source: way.state.src.map(|ip| ip.to_string()),
+        mark: way.state.mark.value(),
+        steps: answer
+            .steps(way)
+            .iter()
+            .map(|step| step_json(host, answer.packet.family(), step))
+            .collect(),
+    }
+}
+
+fn condition_json(condition: &iptables::trace::Condition, holds: bool) -> ConditionJson {
+    ConditionJson {
+        condition: condition.to_string(),
+        holds,
+    }
+}
+
+fn rule_json(host: &Host, family: Family, place: &Place) -> RuleJson {
+    RuleJson {
+        hook: place.hook.as_str(),
+        table: place.table.as_str(),
+        chain: place.chain.to_string(),
+        number: place.rule,
+        text: describe::rule_text(host, family, place),
+    }
+}
+
+fn step_json(host: &Host, family: Family, step: &Step<'_>) -> StepJson {
+    let event = match step {
+        Step::Routed(to) => {
+            return StepJson::Routing {
+                to: describe::routed(to),
+            };
+        }
+        Step::Rules(event) => event,
+    };
+    match event {
+        Event::Met { place, did } => {
+            let (before, after) = before_and_after(did);
+            StepJson::Rule {
+                rule: rule_json(host, family, place),
+                did: describe::verb(did),
+                before,
+                after,
+            }
+        }
+        Event::MayHaveMet { place, conditions } => StepJson::Perhaps {
+            rule: rule_json(host, family, place),
+            conditions: conditions
+                .iter()
+                .map(|(c, holds)| condition_json(c, *holds))
+                .collect(),
+        },
+        Event::Passed { place, failed } => StepJson::NotMatched {
+            rule: rule_json(host, family, place),
+            failed: failed.to_string(),
+        },
+        Event::Policy {
+            hook,
+            table,
+            chain,
+            policy,
+        } => StepJson::Policy {
+            hook: hook.as_str(),
+            table: table.as_str(),
+            chain: chain.to_string(),
+            policy: policy.as_str(),
+        },
+        Event::Assumed { condition, holds } => StepJson::Condition(condition_json(condition, *holds)),
+        Event::Chance { probability } => StepJson::Chance {
+            probability: *probability,
+        },
+    }
+}
+
+fn before_and_after(did: &Did) -> (Option<String>, Option<String>) {
+    match did {
+        Did::Dnat { from, to } => (Some(from.to_string()), Some(to.to_string())),
+        Did::Snat { from, to } => (from.map(|ip| ip.to_string()), to.map(|ip| ip.to_string())),
+        Did::Marked { from, to } => (Some(format!("{from:#x}")), Some(format!("{to:#x}"))),
+        _ => (None, None),
+    }
+}

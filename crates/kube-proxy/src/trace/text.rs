@@ -1,0 +1,207 @@
+//! The answer for people: a list of all ways, then each way rule by rule.
+
+use super::args::TraceArgs;
+use super::describe;
+use comfy_table::{ContentArrangement, Row, Table, presets};
+use iptables::ast::{ChainName, Policy, TableName};
+use iptables::trace::{Condition, Event, Place};
+use path::{Answer, Host, Step, Way};
+use std::io::{self, Write};
+
+/// Writes the answer.
+pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &TraceArgs) -> io::Result<()> {
+    let page = Page { host, answer, args };
+    let mark = match answer.packet.mark {
+        0 => String::new(),
+        mark => format!(" mark {mark:#x}"),
+    };
+    writeln!(out, "{}{mark}", answer.packet)?;
+    writeln!(out, "{}", page.outcome())?;
+    let all = answer.ways.len();
+    if all > 1 {
+        writeln!(out)?;
+        write_table(out, &page.list_of_ways())?;
+    }
+    let full = match args.full {
+        0 => all,
+        limit => limit.min(all),
+    };
+    for (number, way) in answer.ways.iter().enumerate().take(full) {
+        writeln!(out)?;
+        page.write_way(out, number + 1, way)?;
+    }
+    if full < all {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "{} more ways, listed above; --full 0 prints their rules.",
+            all - full
+        )?;
+    }
+    Ok(())
+}
+
+/// What is printed, and how.
+struct Page<'a> {
+    host: &'a Host,
+    answer: &'a Answer,
+    args: &'a TraceArgs,
+}
+
+impl Page<'_> {
+    fn outcome(&self) -> String {
+        match self.answer.outcome() {
+            Ok(outcome) => format!("Outcome: {outcome}"),
+            Err(several) => {
+                let outcomes = several.outcomes.iter().map(ToString::to_string);
+                let words: Vec<String> = outcomes.chain(several.open.iter().cloned()).collect();
+                format!("Outcome depends: {}", words.join("; or "))
+            }
+        }
+    }
+
+    fn list_of_ways(&self) -> Table {
+        let mut table = self.table(["WAY", "CHANCE", "IF", "TO", "SOURCE", "END"]);
+        for (number, way) in self.answer.ways.iter().enumerate() {
+            table.add_row([
+                (number + 1).to_string(),
+                describe::chance(way.state.chance),
+                conditions(&self.answer.conditions(way)),
+                way.translated
+                    .map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
+                describe::source_change(&way.source),
+                describe::end(&way.end),
+            ]);
+        }
+        table
+    }
+
+    fn write_way(&self, out: &mut dyn Write, number: usize, way: &Way) -> io::Result<()> {
+        let conditions = conditions(&self.answer.conditions(way));
+        let when = if conditions.is_empty() {
+            String::new()
+        } else {
+            format!(", if {conditions}")
+        };
+        let all = self.answer.ways.len();
+        let chance = describe::chance(way.state.chance);
+        writeln!(out, "Way {number} of {all}, chance {chance}{when}")?;
+        write_table(out, &self.steps(way))?;
+        let to = way.translated.unwrap_or(self.answer.packet.dst);
+        let source = describe::source_change(&way.source);
+        writeln!(out, "=> {}; to {to}, {source}", describe::end(&way.end))
+    }
+
+    fn steps(&self, way: &Way) -> Table {
+        let mut table = self.table(["HOOK", "TABLE", "CHAIN", "RULE", "WHAT", "PACKET"]);
+        for step in self.answer.steps(way) {
+            if let Some(row) = self.row(&step) {
+                table.add_row(row);
+            }
+        }
+        table
+    }
+
+    fn row(&self, step: &Step<'_>) -> Option<Row> {
+        let event = match step {
+            Step::Routed(to) => return Some(routing_row(&describe::routed(to))),
+            Step::Rules(event) => event,
+        };
+        match event {
+            Event::Met { place, did } => {
+                Some(self.rule_row(place, "", describe::change(did).unwrap_or_default()))
+            }
+            Event::MayHaveMet { place, .. } => Some(self.rule_row(place, "[perhaps] ", String::new())),
+            Event::Passed { place, failed } => {
+                Some(self.rule_row(place, &format!("[no: {failed}] "), String::new()))
+            }
+            Event::Policy {
+                hook,
+                table,
+                chain,
+                policy,
+            } => {
+                // An empty chain that accepts is not worth a line.
+                let boring = *policy == Policy::Accept && self.is_empty(*table, chain);
+                (!boring).then(|| {
+                    Row::from([
+                        hook.to_string(),
+                        table.to_string(),
+                        chain.to_string(),
+                        String::new(),
+                        format!("policy {}", policy.as_str()),
+                        String::new(),
+                    ])
+                })
+            }
+            // Told in the heading: what the way stands on.
+            Event::Assumed { .. } | Event::Chance { .. } => None,
+        }
+    }
+
+    fn rule_row(&self, place: &Place, note: &str, packet: String) -> Row {
+        let family = self.answer.packet.family();
+        Row::from([
+            place.hook.to_string(),
+            place.table.to_string(),
+            place.chain.to_string(),
+            place.rule.to_string(),
+            format!("{note}{}", describe::short_rule_text(self.host, family, place)),
+            packet,
+        ])
+    }
+
+    fn is_empty(&self, table: TableName, chain: &ChainName) -> bool {
+        let rules = self.host.rules.get(self.answer.packet.family());
+        rules
+            .chain(table, chain.as_str())
+            .is_none_or(|chain| chain.rules.is_empty())
+    }
+
+    fn table(&self, header: [&str; 6]) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(self.args.width);
+        table.set_header(header);
+        table
+    }
+}
+
+fn routing_row(to: &str) -> Row {
+    let none = String::new;
+    Row::from([none(), none(), none(), none(), format!("[routing: {to}]"), none()])
+}
+
+/// Conditions in a line. Many of one kind that are not so are told by the first and their number.
+fn conditions(all: &[(&Condition, bool)]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let is_seen = |condition: &Condition| matches!(condition, Condition::SeenRecently { .. });
+    let unseen = all
+        .iter()
+        .filter(|(condition, holds)| !holds && is_seen(condition))
+        .count();
+    let mut unseen_told = false;
+    for (condition, holds) in all {
+        if !holds && is_seen(condition) && unseen > 1 {
+            if !std::mem::replace(&mut unseen_told, true) {
+                let others = if unseen == 2 {
+                    "the other list"
+                } else {
+                    "any other list"
+                };
+                words.push(format!("not: {condition}, nor in {others} ({unseen})"));
+            }
+            continue;
+        }
+        let not = if *holds { "" } else { "not: " };
+        words.push(format!("{not}{condition}"));
+    }
+    words.join("; ")
+}
+
+fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+    table
+        .lines()
+        .try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+}

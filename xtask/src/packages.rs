@@ -1,0 +1,55 @@
+//! The Debian packages that demo, lab and live tests need.
+
+use crate::run;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// A tool that must be there, and the package that brings it.
+const TOOLS: [(&str, &str); 5] = [
+    ("iptables-nft-restore", "iptables"),
+    ("iptables-legacy-restore", "iptables"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("unshare", "util-linux"),
+];
+
+/// Folders searched beside PATH: as an ordinary user PATH often lacks them.
+const SYSTEM_FOLDERS: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
+
+/// Whether this process may install packages and make namespaces without asking.
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
+}
+
+/// Installs what is missing as root; otherwise says which one command does.
+pub fn ensure() -> Result<()> {
+    let missing = missing_packages();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let install = format!("apt-get update && apt-get install -y {}", missing.join(" "));
+    if !is_root() {
+        bail!("Debian packages are missing. Run this once, then try again:\n\n  sudo sh -c '{install}'\n");
+    }
+    run::program(
+        "sh",
+        &[
+            "-c".to_owned(),
+            format!("export DEBIAN_FRONTEND=noninteractive; {install}"),
+        ],
+    )
+}
+
+fn missing_packages() -> Vec<&'static str> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders: Vec<&str> = path.split(':').chain(SYSTEM_FOLDERS).collect();
+    let there = |tool: &str| folders.iter().any(|folder| Path::new(folder).join(tool).exists());
+    let mut packages: Vec<&str> = TOOLS
+        .iter()
+        .filter(|(tool, _)| !there(tool))
+        .map(|(_, package)| *package)
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
