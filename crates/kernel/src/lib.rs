@@ -9,6 +9,7 @@ pub mod addresses;
 mod classify;
 pub mod conntrack;
 pub mod fake;
+pub mod follow;
 pub mod guard;
 mod lines;
 mod live;

@@ -4,7 +4,7 @@
 //! status: 0 when the question was answered, 2 when it could not be.
 
 mod args;
-mod describe;
+pub(crate) mod describe;
 mod json;
 mod live;
 mod text;
