@@ -44,8 +44,12 @@ fn run(at: usize) -> Coverage {
     let property = &ALL[at];
     let each = SEQUENCES / u64::try_from(ALL.len()).unwrap();
     let mut coverage = Coverage::new();
+    let only: Option<u64> = std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"));
     for n in 0..each {
         let seed = n * 100 + u64::try_from(at).unwrap();
+        if only.is_some_and(|only| only != seed) {
+            continue;
+        }
         match (property.check)(seed, Seeded::default()) {
             Ok(covered) => {
                 for (what, count) in covered {

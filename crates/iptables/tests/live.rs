@@ -132,13 +132,6 @@ fn desired(namespace: &str, name: &str, detector: LocalDetector) -> Desired {
         health_check_node_port: None,
         listed_endpoints: 2,
     };
-    let node = DesiredNode {
-        family: Family::V4,
-        mark: Mark::default(),
-        detector: Some(detector),
-        node_ports: NodePortTargets::AllLocal,
-        localhost_node_ports: true,
-    };
     let services = BTreeMap::from([(
         service.clone(),
         DesiredService {
@@ -146,7 +139,20 @@ fn desired(namespace: &str, name: &str, detector: LocalDetector) -> Desired {
             ports: vec![port],
         },
     )]);
-    Desired { node, services }
+    Desired {
+        node: node(detector),
+        services,
+    }
+}
+
+fn node(detector: LocalDetector) -> DesiredNode {
+    DesiredNode {
+        family: Family::V4,
+        mark: Mark::default(),
+        detector: Some(detector),
+        node_ports: NodePortTargets::AllLocal,
+        localhost_node_ports: true,
+    }
 }
 
 fn cidr(text: &str) -> LocalDetector {
@@ -223,6 +229,27 @@ fn nat_step(write: TableWrite) -> Step {
     }
 }
 
+/// What the two steps of the test below leave.
+const AFTER_BOTH_STEPS: &str = "\
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A2 - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-PROXY-CANARY - [0:0]
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+-A KUBE-SERVICES -j KUBE-SEP-A2
+-A KUBE-SERVICES -j KUBE-SVC-A
+-A KUBE-SERVICES -j KUBE-NODEPORTS
+-A KUBE-SVC-A -j KUBE-SEP-A2
+-A KUBE-NODEPORTS -j KUBE-SVC-A
+-A KUBE-NODEPORTS -j KUBE-SEP-A2
+COMMIT
+";
+
 #[test]
 fn steps_do_to_the_kernel_what_they_say() {
     let first = nat_step(TableWrite {
@@ -261,30 +288,11 @@ fn steps_do_to_the_kernel_what_they_say() {
             ensure: vec![chain("KUBE-PROXY-CANARY")],
         })
     };
-    let want = "\
-*nat
-:KUBE-SERVICES - [0:0]
-:KUBE-SVC-A - [0:0]
-:KUBE-SEP-A2 - [0:0]
-:KUBE-NODEPORTS - [0:0]
-:KUBE-PROXY-CANARY - [0:0]
-:PREROUTING ACCEPT [0:0]
-:INPUT ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:POSTROUTING ACCEPT [0:0]
--A KUBE-SERVICES -j KUBE-SEP-A2
--A KUBE-SERVICES -j KUBE-SVC-A
--A KUBE-SERVICES -j KUBE-NODEPORTS
--A KUBE-SVC-A -j KUBE-SEP-A2
--A KUBE-NODEPORTS -j KUBE-SVC-A
--A KUBE-NODEPORTS -j KUBE-SEP-A2
-COMMIT
-";
     for kind in KINDS {
         let Some(namespace) = namespace() else { return };
         commit(&namespace, kind, &first);
         commit(&namespace, kind, &second);
         let have = parse::save(&namespace.save(kind, Family::V4), Family::V4);
-        assert_eq!(have, parse::save(want, Family::V4), "{kind:?}");
+        assert_eq!(have, parse::save(AFTER_BOTH_STEPS, Family::V4), "{kind:?}");
     }
 }

@@ -9,6 +9,7 @@ pub mod addresses;
 mod classify;
 pub mod conntrack;
 pub mod fake;
+pub mod follow;
 pub mod guard;
 mod lines;
 mod live;
@@ -112,6 +113,11 @@ pub enum FailureKind {
     Refused,
     /// Somebody else holds the lock, or the kernel was busy.
     Busy,
+    /// More at once than a socket of ours may send: the same in smaller steps would be taken.
+    ///
+    /// Without root in the initial user namespace, `iptables-nft-restore` sends at most `net.core.wmem_default` (208 KiB
+    /// as a rule) for each table: some 30 services with 10 endpoints.
+    TooLarge,
     /// Took too long.
     TimedOut,
     /// The answer could not be read.

@@ -1,5 +1,7 @@
-//! `kube-proxy lab`: the crate `lab` does it all; here is only its place on the command line.
+//! `kube-proxy lab`: the crate `lab` does it all; here is only its place on the command line. The demonstration
+//! alone is ours: it knows rules and `trace`, which the lab does not.
 
+use crate::demo;
 use crate::failure::Answer;
 use anyhow::Result;
 
@@ -17,6 +19,9 @@ pub struct Args {
 /// # Errors
 /// When this program's own path can't be told.
 pub fn run(args: &Args) -> Result<Answer> {
+    if let Some(("demo", rest)) = args.words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        return demo::run(rest);
+    }
     let program = std::env::current_exe()?;
     let ourselves = [program.to_string_lossy().into_owned(), "lab".to_owned()];
     match lab::cli::run(&args.words, &ourselves) {

@@ -4,6 +4,7 @@
 
 mod daemon;
 mod daemon_args;
+mod demo;
 mod failure;
 mod input;
 mod lab;

@@ -334,9 +334,9 @@ fn unknown_local_addresses_are_forks_answered_once() {
         .iter()
         .map(|way| {
             answer
-                .conditions(way)
+                .claims(way)
                 .into_iter()
-                .map(|(c, holds)| (c.to_string(), holds))
+                .map(|claim| (claim.condition.to_string(), claim.holds))
                 .collect()
         })
         .collect();
@@ -394,7 +394,7 @@ fn routing_decisions_stand_between_the_hooks() {
         .into_iter()
         .filter_map(|step| match step {
             Step::Routed(to) => Some(to),
-            Step::Rules(_) => None,
+            _ => None,
         })
         .collect();
     assert_eq!(routes, [&Routed::Out(Interface::Named("eth0".into()))]);
@@ -411,4 +411,60 @@ fn endpoint_that_is_this_host_sees_the_client_since_nothing_leaves() {
     );
     assert_eq!(here.state.mark.value(), 0x4000);
     assert_eq!(answer.ways[0].source, Source::Rewritten(Some(ip(NODE))));
+}
+
+/// Every built-in chain of every table, with a rule that counts.
+fn counting_everywhere() -> String {
+    let chains = [
+        ("raw", "PREROUTING OUTPUT"),
+        ("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING"),
+        ("nat", "PREROUTING INPUT OUTPUT POSTROUTING"),
+        ("filter", "INPUT FORWARD OUTPUT"),
+        ("security", "INPUT FORWARD OUTPUT"),
+    ];
+    let mut text = String::new();
+    for (table, names) in chains {
+        text += &format!("*{table}\n");
+        for name in names.split(' ') {
+            text += &format!(":{name} ACCEPT [0:0]\n-A {name}\n");
+        }
+        text += "COMMIT\n";
+    }
+    text
+}
+
+fn chains_met(packet: &Packet) -> String {
+    let answer = go(&routed(&counting_everywhere()), packet);
+    let met = answer.met(&answer.ways[0]);
+    let words: Vec<String> = met
+        .iter()
+        .map(|(table, chain, _)| format!("{table}:{chain}"))
+        .collect();
+    words.join(" ")
+}
+
+#[test]
+fn hooks_call_their_tables_in_the_order_of_the_kernels_priorities() {
+    assert_eq!(
+        chains_met(&from_outside("10.244.1.5:80")),
+        "raw:PREROUTING mangle:PREROUTING nat:PREROUTING mangle:FORWARD filter:FORWARD security:FORWARD \
+         mangle:POSTROUTING nat:POSTROUTING"
+    );
+    assert_eq!(
+        chains_met(&from_outside("192.0.2.11:80")),
+        "raw:PREROUTING mangle:PREROUTING nat:PREROUTING mangle:INPUT filter:INPUT security:INPUT nat:INPUT"
+    );
+    assert_eq!(
+        chains_met(&from_node("10.244.1.5:80")),
+        "raw:OUTPUT mangle:OUTPUT nat:OUTPUT filter:OUTPUT security:OUTPUT mangle:POSTROUTING nat:POSTROUTING"
+    );
+}
+
+#[test]
+fn nat_is_not_asked_again_behind_loopback() {
+    assert_eq!(
+        chains_met(&from_node("192.0.2.11:80")),
+        "raw:OUTPUT mangle:OUTPUT nat:OUTPUT filter:OUTPUT security:OUTPUT mangle:POSTROUTING nat:POSTROUTING \
+         raw:PREROUTING mangle:PREROUTING mangle:INPUT filter:INPUT security:INPUT"
+    );
 }

@@ -172,15 +172,21 @@ impl Rig {
                 .iter()
                 .any(|family| self.engine.status(*family).unwrap().pending_since.is_some());
             if !pending {
-                match self.meanwhile.pop_front() {
-                    Some(heard) => self.hear(heard),
-                    None => return Ok(()),
-                }
+                let Some(heard) = self.meanwhile.pop_front() else {
+                    return Ok(());
+                };
+                self.hear(heard);
+                continue;
             }
             let wake = families.iter().filter_map(|family| self.engine.wake_at(*family)).min();
             match wake {
                 Some(at) if at <= deadline => self.now = self.now.max(at),
-                _ => return Err(format!("not in sync after {patience:?}: {:?}", self.last_reports())),
+                _ => {
+                    let status = Family::ALL.map(|family| self.engine.status(family));
+                    let reports = self.last_reports();
+                    let now = self.now;
+                    return Err(format!("{now:?}: not in sync after {patience:?}: {status:#?} {reports:#?}"));
+                }
             }
         }
     }

@@ -5,9 +5,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
 
-/// `NFNL_SUBSYS_ACCT << 8 | NFNL_MSG_ACCT_NEW` (linux/netfilter/nfnetlink.h, nfnetlink_acct.h).
+/// `NFNL_SUBSYS_ACCT << 8 | NFNL_MSG_ACCT_NEW` (`linux/netfilter/nfnetlink.h`, `nfnetlink_acct.h`).
 const ACCT_NEW: u16 = 7 << 8;
-/// `NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE` (linux/netlink.h).
+/// `NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE` (`linux/netlink.h`).
 const FLAGS: u16 = 0x1 | 0x4 | 0x400;
 /// `NFACCT_NAME`.
 const NAME: u16 = 1;

@@ -4,23 +4,23 @@ use iptables::ast::{Match, Rule};
 use iptables::render::RuleText;
 use iptables::trace::{Did, Interface, Place};
 use model::Family;
-use path::{End, Host, Listener, Routed, Source};
+use path::{Claim, End, Host, Listener, Routed, Source};
 use std::net::IpAddr;
 
 /// The rule at a place.
-pub(super) fn rule<'a>(host: &'a Host, family: Family, place: &Place) -> Option<&'a Rule> {
+pub(crate) fn rule<'a>(host: &'a Host, family: Family, place: &Place) -> Option<&'a Rule> {
     let table = host.rules.get(family).tables.get(&place.table)?;
     let index = usize::try_from(place.rule).ok()?.checked_sub(1)?;
     table.chains.get(&place.chain)?.rules.get(index)
 }
 
 /// The rule's words as `iptables-save` prints them.
-pub(super) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
+pub(crate) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
     rule(host, family, place).map_or_else(String::new, |rule| RuleText { rule, family }.to_string())
 }
 
 /// The rule's words without its comment, and the comment behind them: what people look for is what it does.
-pub(super) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
+pub(crate) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
     let Some(found) = rule(host, family, place) else {
         return String::new();
     };
@@ -34,7 +34,7 @@ pub(super) fn short_rule_text(host: &Host, family: Family, place: &Place) -> Str
 }
 
 /// What a rule did to the packet, where it did something to it.
-pub(super) fn change(did: &Did) -> Option<String> {
+pub(crate) fn change(did: &Did) -> Option<String> {
     match did {
         Did::Dnat { from, to } => Some(format!("to {from} → {to}")),
         Did::Snat { from, to } => Some(format!("from {} → {}", source(*from), source(*to))),
@@ -45,7 +45,7 @@ pub(super) fn change(did: &Did) -> Option<String> {
 }
 
 /// A word for what a rule did.
-pub(super) fn verb(did: &Did) -> &'static str {
+pub(crate) fn verb(did: &Did) -> &'static str {
     match did {
         Did::Nothing => "nothing",
         Did::Jumped(_) => "jump",
@@ -63,12 +63,12 @@ pub(super) fn verb(did: &Did) -> &'static str {
 }
 
 /// A source address that may be unknown.
-pub(super) fn source(ip: Option<IpAddr>) -> String {
+pub(crate) fn source(ip: Option<IpAddr>) -> String {
     ip.map_or_else(|| "an address of this host".to_owned(), |ip| ip.to_string())
 }
 
 /// An interface that may be unknown.
-pub(super) fn interface(interface: &Interface) -> &str {
+pub(crate) fn interface(interface: &Interface) -> &str {
     match interface {
         Interface::Absent => "no interface",
         Interface::Named(name) => name,
@@ -77,7 +77,7 @@ pub(super) fn interface(interface: &Interface) -> &str {
 }
 
 /// A routing decision.
-pub(super) fn routed(to: &Routed) -> String {
+pub(crate) fn routed(to: &Routed) -> String {
     match to {
         Routed::Here => "for this host".to_owned(),
         Routed::Out(Interface::Unknown) => "for another host".to_owned(),
@@ -87,7 +87,7 @@ pub(super) fn routed(to: &Routed) -> String {
 }
 
 /// What became of the packet.
-pub(super) fn end(end: &End) -> String {
+pub(crate) fn end(end: &End) -> String {
     match end {
         End::Local(Listener::Unknown) => "reaches this host's sockets".to_owned(),
         End::Local(Listener::Present) => "reaches a socket of this host".to_owned(),
@@ -108,7 +108,7 @@ pub(super) fn end(end: &End) -> String {
 }
 
 /// A machine's word for what became of the packet.
-pub(super) fn end_kind(end: &End) -> &'static str {
+pub(crate) fn end_kind(end: &End) -> &'static str {
     match end {
         End::Local(Listener::Absent) => "local-no-listener",
         End::Local(_) => "local",
@@ -121,7 +121,7 @@ pub(super) fn end_kind(end: &End) -> &'static str {
 }
 
 /// What became of the packet's source.
-pub(super) fn source_change(source_of: &Source) -> String {
+pub(crate) fn source_change(source_of: &Source) -> String {
     match source_of {
         Source::Kept => "source kept".to_owned(),
         Source::Rewritten(to) => format!("source becomes {}", source(*to)),
@@ -129,7 +129,7 @@ pub(super) fn source_change(source_of: &Source) -> String {
 }
 
 /// A probability: as a fraction when it is one of a whole number, and in decimals.
-pub(super) fn chance(probability: f64) -> String {
+pub(crate) fn chance(probability: f64) -> String {
     let one_of = (1.0 / probability).round();
     // Rules round each choice to 2^-31, so an endless product of them is off by less than this.
     let is_one_of = (probability * one_of - 1.0).abs() < 1e-5;
@@ -137,5 +137,20 @@ pub(super) fn chance(probability: f64) -> String {
         true if one_of < 1.5 => "1".to_owned(),
         true => format!("1/{one_of:.0} ({probability:.6})"),
         false => format!("{probability:.6}"),
+    }
+}
+
+/// What a way stands on.
+pub(super) fn claim(claim: &Claim<'_>) -> String {
+    let Claim {
+        condition,
+        holds,
+        others,
+    } = claim;
+    match (holds, others) {
+        (true, _) => condition.to_string(),
+        (false, 0) => format!("not: {condition}"),
+        (false, 1) => format!("not: {condition}, nor in the next list"),
+        (false, more) => format!("not: {condition}, nor in the next {more} lists"),
     }
 }

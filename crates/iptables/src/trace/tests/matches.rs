@@ -263,3 +263,40 @@ fn rules_that_did_not_match_are_listed_when_everything_is_wanted() {
         "{events:?}"
     );
 }
+
+#[test]
+fn one_interface_pattern_may_settle_another() {
+    // (assumed, holds, asked later, answer)
+    for (assumed, holds, asked, answer) in [
+        ("cali1", true, "cali+", Some(true)),
+        ("cali1", true, "eth0", Some(false)),
+        ("cali+", true, "eth+", Some(false)),
+        ("cali+", true, "cali1", None),
+        ("cali+", false, "cali1", Some(false)),
+        ("cali1", false, "cali+", None),
+    ] {
+        let mut first = Rule::new(if holds { Target::Accept } else { Target::Drop });
+        first.in_interface = Some(if holds {
+            Is::Not(assumed.into())
+        } else {
+            Is::Equal(assumed.into())
+        });
+        let mut second = Rule::new(other_target("CONNMARK", "--set-xmark 0x1/0x1"));
+        second.in_interface = Some(Is::Equal(asked.into()));
+        let rules = table(vec![("PREROUTING", Some(Policy::Accept), vec![first, second])]);
+        let local = known();
+        let mut here = site(&local);
+        here.in_interface = Interface::Unknown;
+        let walked = walked(&rules, new_connection(&packet()), &here);
+        // The ways behind the first rule, and whether they met the second.
+        let met: Vec<bool> = (0..walked.ways.len())
+            .filter(|way| walked.assumed(*way)[0].1 == holds)
+            .map(|way| walked.met(way).contains(&("PREROUTING".to_owned(), 2)))
+            .collect();
+        let expected = match answer {
+            Some(answer) => vec![answer],
+            None => vec![true, false],
+        };
+        assert_eq!(met, expected, "{assumed} {holds} {asked}");
+    }
+}

@@ -1,6 +1,9 @@
 //! Which of a port's endpoints traffic may reach: topology, and falling back to terminating endpoints
 //! (control.md 5.5 and 5.6).
 
+#[cfg(test)]
+mod tests;
+
 use super::endpoints::Listed;
 use crate::NodeFacts;
 use std::net::SocketAddr;
@@ -58,6 +61,10 @@ pub fn categorize(endpoints: &[Listed<'_>], uses: Uses, node: &NodeFacts) -> Cat
     }
     // Both are in the order of `endpoints`, so walking that gives the union in order.
     lists.reachable = union(endpoints, &lists);
+    // These live as long as the service does, and a cluster has many.
+    for list in [&mut lists.cluster, &mut lists.local, &mut lists.reachable] {
+        list.shrink_to_fit();
+    }
     lists
 }
 

@@ -1,0 +1,286 @@
+//! The demonstration for people, printed as it goes. At most [`WIDTH`] columns.
+
+use super::Audience;
+use super::report::{Asked, Report, Row, Side};
+use super::stage::Stage;
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use std::io::Write;
+
+/// Columns that everything fits into, but for the texts of rules that differ.
+const WIDTH: usize = 110;
+
+/// Columns of a rule's place: `nat:KUBE-SVC-HKCWQRYAXFH7ZPX3 1`.
+const PLACE: usize = 34;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// What is printed onto.
+pub struct Page<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl<'a> Page<'a> {
+    /// Prints onto `out`, with colours.
+    pub fn new(out: &'a mut dyn Write) -> Page<'a> {
+        Page { out }
+    }
+
+    /// What is going to happen.
+    ///
+    /// # Errors
+    /// When nobody takes the text.
+    pub fn opening(&mut self) -> Result<()> {
+        self.heading("kube-proxy demo: real packets through a Service")?;
+        self.paragraph(
+            "On this machine, a small cluster is built out of network namespaces (nothing outside them is touched), \
+             and this very program runs on its first node as kube-proxy:",
+        )?;
+        writeln!(self.out)?;
+        for (name, address, what) in [
+            ("node-a", "192.168.50.238", "pods 10.244.1.x; kube-proxy runs here"),
+            ("node-b", "192.168.50.239", "pods 10.244.2.x"),
+            ("client", "192.168.50.10", "a machine outside the cluster"),
+        ] {
+            writeln!(self.out, "    {BOLD}{name}{BOLD:#}  {address:<14}  {what}")?;
+        }
+        writeln!(self.out)?;
+        self.paragraph(
+            "Then three requests are sent to the Service spring-test. For each you see, rule by rule, what \
+             `kube-proxy trace` predicts from the Services and EndpointSlices alone, and what the kernel then does, \
+             as its own trace events and its connection table tell.",
+        )?;
+        writeln!(self.out)?;
+        self.out.flush()?;
+        Ok(())
+    }
+
+    /// What has been seen.
+    ///
+    /// # Errors
+    /// When nobody takes the text.
+    pub fn closing(&mut self, report: &Report, tampered: bool) -> Result<()> {
+        self.heading("Summary")?;
+        for (index, asked) in report.requests.iter().enumerate() {
+            let same = asked.steps.iter().filter(|row| row.agrees()).count();
+            let (all, (style, mark)) = (asked.steps.len(), mark(asked.agrees()));
+            writeln!(
+                self.out,
+                "  {style}{mark}{style:#} request {}: {same} of {all} steps as predicted, {}",
+                index + 1,
+                asked.outcome
+            )?;
+        }
+        writeln!(self.out)?;
+        if report.agrees {
+            self.paragraph("Every packet did exactly what was predicted. The lab is gone again.")?;
+            writeln!(self.out)?;
+            self.paragraph("Next, break a rule by hand and watch the sides differ:")?;
+            writeln!(
+                self.out,
+                "    cargo xtask demo --tamper 'iptables -t nat -F KUBE-MARK-MASQ'"
+            )?;
+            self.paragraph("or look around in the same cluster yourself: cargo xtask lab up; cargo xtask lab show")?;
+            return Ok(());
+        }
+        let why = match (tampered, report.requests.iter().all(|asked| asked.trace_of_live_rules_agrees)) {
+            (true, true) => {
+                "The kernel did not do what the cluster's objects ask for, since a rule was broken by hand. `trace` \
+                 over the rules as they are now in the kernel says the same as the kernel does."
+            }
+            (false, true) => {
+                "The kernel did not do what was predicted, since it holds other rules than those that the objects \
+                 ask for; `trace` over the kernel's own rules says what it did."
+            }
+            (_, false) => {
+                "The kernel did not do what was predicted, not even by `trace` over the kernel's own rules. Please \
+                 report this with the output of `kube-proxy lab demo --output json`."
+            }
+        };
+        self.paragraph(why)
+    }
+
+    fn heading(&mut self, text: &str) -> Result<()> {
+        Ok(writeln!(self.out, "{BOLD}{text}{BOLD:#}\n")?)
+    }
+
+    /// Filled lines.
+    fn paragraph(&mut self, text: &str) -> Result<()> {
+        for line in filled(text, WIDTH) {
+            writeln!(self.out, "{line}")?;
+        }
+        Ok(())
+    }
+
+    fn table<const N: usize>(&mut self, header: [&str; N], rows: &[[&str; N]]) -> Result<()> {
+        let widths: [usize; N] = std::array::from_fn(|column| {
+            let cells = rows.iter().map(|row| row[column]);
+            cells
+                .chain([header[column]])
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        });
+        let line = |cells: &[&str; N]| {
+            let cells = cells.iter().zip(widths);
+            let padded = cells.map(|(cell, width)| format!("{cell:<width$}   "));
+            padded.collect::<String>().trim_end().to_owned()
+        };
+        writeln!(self.out, "  {DIM}{}{DIM:#}", line(&header))?;
+        for row in rows {
+            writeln!(self.out, "  {}", line(row))?;
+        }
+        Ok(writeln!(self.out)?)
+    }
+
+    fn listings(&mut self, report: &Report) -> Result<()> {
+        writeln!(self.out, "{BOLD}kubectl get services -A{BOLD:#}")?;
+        let rows: Vec<_> = report
+            .services
+            .iter()
+            .map(|one| {
+                let cells = [&one.namespace, &one.name, &one.kind, &one.cluster_ip, &one.external_ip, &one.ports];
+                cells.map(String::as_str)
+            })
+            .collect();
+        self.table(["NAMESPACE", "NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"], &rows)?;
+        writeln!(self.out, "{BOLD}kubectl get endpoints -A{BOLD:#}")?;
+        let rows: Vec<_> = report
+            .endpoints
+            .iter()
+            .map(|one| [&one.namespace, &one.name, &one.endpoints].map(String::as_str))
+            .collect();
+        self.table(["NAMESPACE", "NAME", "ENDPOINTS"], &rows)
+    }
+
+    fn row(&mut self, row: &Row) -> Result<()> {
+        let place = |step: &Option<super::report::Step>| step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let (style, mark) = mark(row.agrees());
+        let (predicted, observed) = (place(&row.predicted), place(&row.observed));
+        let step = row.predicted.as_ref().or(row.observed.as_ref());
+        let what = step.map_or("", |step| &step.what);
+        writeln!(
+            self.out,
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{what}{DIM:#}"
+        )?;
+        if row.agrees() {
+            return Ok(());
+        }
+        for (side, step) in [("predicted", &row.predicted), ("in the kernel", &row.observed)] {
+            if let Some(step) = step {
+                writeln!(self.out, "      {BAD}{side:>13}{BAD:#}  -A {} {}", step.chain, step.text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A line below the steps: one fact on both sides.
+    fn fact(&mut self, name: &str, predicted: Option<&String>, observed: Option<&String>) -> Result<()> {
+        let words = |side: Option<&String>| side.map_or_else(|| "nobody knows".to_owned(), Clone::clone);
+        let (style, mark) = mark(predicted == observed);
+        let (predicted, observed) = (words(predicted), words(observed));
+        Ok(writeln!(
+            self.out,
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{name}{DIM:#}"
+        )?)
+    }
+
+    fn facts(&mut self, asked: &Asked) -> Result<()> {
+        let Asked { predicted, observed, .. } = asked;
+        let nobody = |side: &Side| side.answered_by.clone().unwrap_or_else(|| "nobody".to_owned());
+        self.fact("destination after NAT", predicted.destination.as_ref(), observed.destination.as_ref())?;
+        self.fact("source after NAT", predicted.source.as_ref(), observed.source.as_ref())?;
+        self.fact("who answers", Some(&nobody(predicted)), Some(&nobody(observed)))?;
+        writeln!(self.out)?;
+        let after = asked.translation.as_deref().unwrap_or("not in conntrack");
+        writeln!(self.out, "    before NAT   {} → {}", asked.from, asked.to)?;
+        writeln!(self.out, "    after NAT    {after}")?;
+        writeln!(self.out, "    answer       {}", asked.outcome)?;
+        self.labelled("chance", &chance(asked))?;
+        self.labelled("why", &asked.why)?;
+        Ok(writeln!(self.out)?)
+    }
+
+    fn labelled(&mut self, label: &str, text: &str) -> Result<()> {
+        const INDENT: usize = 17;
+        for (index, line) in filled(text, WIDTH - INDENT).into_iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            writeln!(self.out, "    {label:<13}{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Audience for Page<'_> {
+    fn set(&mut self, stage: &Stage, report: &Report, seconds: f64) -> Result<()> {
+        let tables = stage.intent.tables.values();
+        let rules: usize = tables
+            .flat_map(|table| table.chains.values())
+            .map(|chain| chain.rules.len())
+            .sum();
+        self.paragraph(&format!(
+            "The cluster stands, and kube-proxy has written its {rules} rules, {seconds:.1} s after the start."
+        ))?;
+        for line in &report.differences {
+            writeln!(self.out, "  {BAD}not as rendered:{BAD:#} {line}")?;
+        }
+        writeln!(self.out)?;
+        self.listings(report)
+    }
+
+    fn tampered(&mut self, command: &str) -> Result<()> {
+        self.paragraph("kube-proxy is paused, so that it repairs nothing, and somebody does this on node-a:")?;
+        Ok(writeln!(self.out, "    {BAD}{command}{BAD:#}\n")?)
+    }
+
+    fn asked(&mut self, number: usize, asked: &Asked) -> Result<()> {
+        self.heading(&format!("Request {number}: {}", asked.title))?;
+        writeln!(
+            self.out,
+            "    {DIM}{:<PLACE$}{:<PLACE$}what the rule does{DIM:#}",
+            "predicted by trace", "observed in the kernel"
+        )?;
+        for row in &asked.steps {
+            self.row(row)?;
+        }
+        self.facts(asked)?;
+        self.out.flush()?;
+        Ok(())
+    }
+}
+
+fn mark(agrees: bool) -> (Style, char) {
+    if agrees { (GOOD, '✓') } else { (BAD, '✗') }
+}
+
+fn chance(asked: &Asked) -> String {
+    match asked.chances.as_slice() {
+        [_] => "trace sees one way".to_owned(),
+        all => format!(
+            "trace sees {} ways; the one that the kernel chose has a chance of {:.2}",
+            all.len(),
+            asked.chance
+        ),
+    }
+}
+
+/// Words in lines of at most `width` columns.
+fn filled(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("invariant: never empty");
+        let length = line.chars().count();
+        if length > 0 && length + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if length > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
