@@ -37,7 +37,12 @@ impl Scratch {
 /// Status and complaints.
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
-    let output = command.args(args).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap();
+    let output = command
+        .args(args)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
@@ -59,18 +64,42 @@ fn tools_name_a_file_that_cannot_be_used() {
     let cut = scratch.file("cut.json", "{\"kind\":\"List\",\"items\":[{\"kind\":\"Service\"");
     let words = scratch.file("words.yaml", "just words\n");
     let pods = scratch.file("pods.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n");
-    says(&["render", "--manifests", "/nowhere"], 2, &["--manifests", "/nowhere", "check"]);
+    says(
+        &["render", "--manifests", "/nowhere"],
+        2,
+        &["--manifests", "/nowhere", "check"],
+    );
     says(&["render", "--manifests", &cut], 2, &["cut.json", "document 1"]);
     says(&["render", "--manifests", &words], 2, &["words.yaml"]);
-    says(&["render", "--manifests", &pods], 2, &["pods.yaml", "no Service", "Pod", "give"]);
+    says(
+        &["render", "--manifests", &pods],
+        2,
+        &["pods.yaml", "no Service", "Pod", "give"],
+    );
     says(&["render"], 2, &["--manifests"]);
-    says(&["trace", "--from", "10.0.0.1", "--to", "10.0.0.2:80", "--dump", "/nowhere"], 2, &["/nowhere"]);
+    says(
+        &[
+            "trace",
+            "--from",
+            "10.0.0.1",
+            "--to",
+            "10.0.0.2:80",
+            "--dump",
+            "/nowhere",
+        ],
+        2,
+        &["/nowhere"],
+    );
 }
 
 #[test]
 fn tools_name_the_node_that_is_not_there_and_those_that_are() {
     let scratch = Scratch::new();
-    says(&["render", "--manifests", &scratch.good(), "--node", "node-b"], 2, &["node-b", "node-a"]);
+    says(
+        &["render", "--manifests", &scratch.good(), "--node", "node-b"],
+        2,
+        &["node-b", "node-a"],
+    );
 }
 
 #[test]
@@ -82,7 +111,11 @@ fn tools_name_the_field_of_a_configuration_that_is_wrong() {
     let wrong_kind = scratch.file("kind.yaml", "apiVersion: v1\nkind: ConfigMap\n");
     let typo = scratch.file("typo.yaml", &format!("{head}clusterCidr: 10.0.0.0/8\n"));
     let with = |config: &str, words: &[&str]| {
-        says(&["render", "--manifests", &scratch.good(), "--config", config], 2, words);
+        says(
+            &["render", "--manifests", &scratch.good(), "--config", config],
+            2,
+            words,
+        );
     };
     with(&bad_cidr, &["ClusterCIDR", "10.0.0.0/99"]);
     with(&wrong_type, &["type.yaml", "masqueradeBit"]);
@@ -91,17 +124,35 @@ fn tools_name_the_field_of_a_configuration_that_is_wrong() {
     // Ignored as upstream ignores it, but not in silence.
     let (status, complaints) = run(&["render", "--manifests", &scratch.good(), "--config", &typo]);
     assert_eq!(status, Some(0), "{complaints}");
-    assert!(complaints.contains("clusterCidr") && complaints.contains("spelling"), "{complaints}");
+    assert!(
+        complaints.contains("clusterCidr") && complaints.contains("spelling"),
+        "{complaints}"
+    );
 }
 
 #[test]
 fn tools_name_the_flag_that_is_wrong() {
     let scratch = Scratch::new();
     let good = scratch.good();
-    says(&["render", "--manifests", &good, "--cluster-cidr", "10.0.0.0/40"], 2, &["10.0.0.0/40", "CIDR"]);
-    says(&["render", "--manifests", &good, "--node-address", "1.2.3"], 2, &["--node-address", "1.2.3"]);
-    says(&["render", "--manifests", &good, "--form", "restore"], 2, &["--family"]);
-    for args in [&["render", "--sillyness"][..], &["trace", "--from", "nobody", "--to", "10.0.0.1:80"]] {
+    says(
+        &["render", "--manifests", &good, "--cluster-cidr", "10.0.0.0/40"],
+        2,
+        &["10.0.0.0/40", "CIDR"],
+    );
+    says(
+        &["render", "--manifests", &good, "--node-address", "1.2.3"],
+        2,
+        &["--node-address", "1.2.3"],
+    );
+    says(
+        &["render", "--manifests", &good, "--form", "restore"],
+        2,
+        &["--family"],
+    );
+    for args in [
+        &["render", "--sillyness"][..],
+        &["trace", "--from", "nobody", "--to", "10.0.0.1:80"],
+    ] {
         let (status, complaints) = run(args);
         assert_eq!(status, Some(2), "{complaints}");
         assert!(complaints.contains("--help"), "{complaints}");
@@ -112,9 +163,15 @@ fn tools_name_the_flag_that_is_wrong() {
 fn other_objects_among_those_that_count_are_mentioned() {
     let scratch = Scratch::new();
     let text = fs::read_to_string(scratch.good()).unwrap();
-    let mixed = scratch.file("mixed.yaml", &format!("{text}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\n"));
+    let mixed = scratch.file(
+        "mixed.yaml",
+        &format!("{text}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\n"),
+    );
     let (status, complaints) = run(&["render", "--manifests", &mixed]);
-    assert_eq!((status, complaints.trim()), (Some(0), "note: objects of these kinds are not read: Deployment"));
+    assert_eq!(
+        (status, complaints.trim()),
+        (Some(0), "note: objects of these kinds are not read: Deployment")
+    );
 }
 
 #[test]
@@ -137,10 +194,22 @@ fn closed_pipe_is_no_failure() {
 fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
     let scratch = Scratch::new();
     let good = scratch.good();
-    says(&["--manifests", &good, "--config", "/nowhere"], 1, &["--config", "/nowhere", "check"]);
-    says(&["--manifests", &good, "--cluster-cidr", "10.0.0.0/40"], 1, &["10.0.0.0/40"]);
+    says(
+        &["--manifests", &good, "--config", "/nowhere"],
+        1,
+        &["--config", "/nowhere", "check"],
+    );
+    says(
+        &["--manifests", &good, "--cluster-cidr", "10.0.0.0/40"],
+        1,
+        &["10.0.0.0/40"],
+    );
     says(&["--manifests", &good, "--proxy-mode", "magic"], 1, &["magic"]);
-    says(&["--manifests", &good, "--hostname-override", " "], 1, &["hostname-override"]);
+    says(
+        &["--manifests", &good, "--hostname-override", " "],
+        1,
+        &["hostname-override"],
+    );
     let (status, complaints) = run(&["--sillyness"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(complaints.contains("--sillyness"), "{complaints}");

@@ -39,7 +39,11 @@ pub fn web_answers(lab: &Lab, daemon: &Daemon) {
         let outcome = lab.probe(CLIENT, tcp(WEB).within(Duration::from_millis(500)));
         outcome.is_ok_and(|outcome| outcome.answered_by().is_some())
     });
-    assert!(answered.is_some(), "web does not answer; log of the daemon:\n{}", daemon.log());
+    assert!(
+        answered.is_some(),
+        "web does not answer; log of the daemon:\n{}",
+        daemon.log()
+    );
 }
 
 /// Waits until the node's rules mention a text; how long it took.
@@ -53,8 +57,12 @@ pub fn rules_say(lab: &Lab, text: &str, daemon: &Daemon) -> Duration {
 
 /// Tells of commits to `nf_tables` at the node, by anyone, from now on.
 pub fn watch(lab: &Lab) -> GenerationWatch {
-    let namespace = lab.namespace(NODE).unwrap_or_else(|error| panic!("{}", error.chain()));
-    let watch = namespace.run(GenerationWatch::new).unwrap_or_else(|error| panic!("{}", error.chain()));
+    let namespace = lab
+        .namespace(NODE)
+        .unwrap_or_else(|error| panic!("{}", error.chain()));
+    let watch = namespace
+        .run(GenerationWatch::new)
+        .unwrap_or_else(|error| panic!("{}", error.chain()));
     watch.expect("root may listen")
 }
 
@@ -67,7 +75,11 @@ pub fn commits(watch: &mut GenerationWatch) -> Vec<Committed> {
 pub fn settled(watch: &mut GenerationWatch) {
     let quiet = Duration::from_secs(1);
     let mut rounds = 0;
-    while !watch.wait(quiet).expect("few commits fit into the socket").is_empty() {
+    while !watch
+        .wait(quiet)
+        .expect("few commits fit into the socket")
+        .is_empty()
+    {
         rounds += 1;
         assert!(rounds < 200, "the node's rules never settle");
     }

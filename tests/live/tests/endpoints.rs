@@ -1,5 +1,7 @@
 //! Endpoints come and go, and traffic follows.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 use lab::live::available;
 use lab::{Lab, ProbeOutcome, Refusal};
 use live::cluster::{self, CLIENT, NODE, PODS, WEB, WEB_NODE_PORT, endpoints, tcp, web};
@@ -14,7 +16,9 @@ use std::time::Duration;
 /// Who answers there, from the client, in enough tries to see each of `count`; `None` for a refusal by ICMP.
 fn answering(lab: &Lab, to: &str, count: usize) -> BTreeSet<Option<String>> {
     let probe = tcp(to).within(Duration::from_secs(3));
-    let outcomes = lab.probe_many(CLIENT, probe, tries(count)).unwrap_or_else(|error| panic!("{}", error.chain()));
+    let outcomes = lab
+        .probe_many(CLIENT, probe, tries(count))
+        .unwrap_or_else(|error| panic!("{}", error.chain()));
     let told = |outcome: ProbeOutcome| match outcome {
         ProbeOutcome::Answered { name, .. } => Some(name),
         ProbeOutcome::Refused(Refusal::PortUnreachable) => None,
@@ -27,7 +31,11 @@ fn answering(lab: &Lab, to: &str, count: usize) -> BTreeSet<Option<String>> {
 fn follow(lab: &Lab, to: &str, want: &BTreeSet<Option<String>>, daemon: &Daemon) -> Duration {
     let look = || {
         let seen = answering(lab, to, want.len());
-        if seen == *want { Ok(()) } else { Err(format!("{to}: {seen:?}, wanted {want:?}")) }
+        if seen == *want {
+            Ok(())
+        } else {
+            Err(format!("{to}: {seen:?}, wanted {want:?}"))
+        }
     };
     within_or(PATIENCE, look).unwrap_or_else(|wrong| panic!("{wrong}\nlog of the daemon:\n{}", daemon.log()))
 }
@@ -35,7 +43,11 @@ fn follow(lab: &Lab, to: &str, want: &BTreeSet<Option<String>>, daemon: &Daemon)
 fn first(count: usize) -> BTreeSet<Option<String>> {
     match count {
         0 => BTreeSet::from([None]),
-        _ => PODS.iter().take(count).map(|(name, _, _)| Some((*name).to_owned())).collect(),
+        _ => PODS
+            .iter()
+            .take(count)
+            .map(|(name, _, _)| Some((*name).to_owned()))
+            .collect(),
     }
 }
 
@@ -77,7 +89,10 @@ fn of_two_claims_to_one_address_the_older_wins_and_when_it_goes_the_other_does()
         return;
     }
     let (lab, manifests) = (cluster::up("claims"), Manifests::new());
-    let older = [claimant("older", "10.1.0.11", "2020-01-01T00:00:00Z"), endpoints("older", 1)];
+    let older = [
+        claimant("older", "10.1.0.11", "2020-01-01T00:00:00Z"),
+        endpoints("older", 1),
+    ];
     let mut slice = endpoints("newer", 2);
     slice["endpoints"].as_array_mut().unwrap().remove(0);
     let newer = [claimant("newer", "10.1.0.12", "2021-01-01T00:00:00Z"), slice];

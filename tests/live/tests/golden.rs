@@ -36,7 +36,10 @@ fn host(prefix: &str, case: &GoldenCase) -> Lab {
 /// Starts the daemon on the case and waits until the kernel holds upstream's rules.
 fn hold(prefix: &str, case: &GoldenCase, backend: Backend) -> Duration {
     let lab = host(prefix, case);
-    let manifests = scenario::root().join("golden").join(&case.name).join("cluster.json");
+    let manifests = scenario::root()
+        .join("golden")
+        .join(&case.name)
+        .join("cluster.json");
     let mut config = serde_json::to_value(&case.config).expect("a configuration is plain data");
     config["iptables"]["minSyncPeriod"] = json!("50ms");
     let mut setup = Setup {
@@ -50,8 +53,17 @@ fn hold(prefix: &str, case: &GoldenCase, backend: Backend) -> Duration {
     let lock = lab.folder().join("xtables.lock").to_string_lossy().into_owned();
     let hint = |verb: &str| {
         let lock = format!("XTABLES_LOCKFILE={lock}");
-        let argv = ["env", &lock, "iptables-legacy", "-t", "mangle", verb, "KUBE-IPTABLES-HINT"];
-        lab.must_exec(NODE, &argv).unwrap_or_else(|error| panic!("{}", error.chain()));
+        let argv = [
+            "env",
+            &lock,
+            "iptables-legacy",
+            "-t",
+            "mangle",
+            verb,
+            "KUBE-IPTABLES-HINT",
+        ];
+        lab.must_exec(NODE, &argv)
+            .unwrap_or_else(|error| panic!("{}", error.chain()));
     };
     setup.environment.push(("XTABLES_LOCKFILE", lock.clone()));
     if backend == Backend::Legacy {
@@ -63,14 +75,20 @@ fn hold(prefix: &str, case: &GoldenCase, backend: Backend) -> Duration {
         let chosen = live::within(live::daemon::PATIENCE, || {
             live::rules::saved_by(&lab, NODE, Family::V4, Backend::Legacy).contains("KUBE-SERVICES")
         });
-        assert!(chosen.is_some(), "nothing on legacy; log of the daemon:\n{}", daemon.log());
+        assert!(
+            chosen.is_some(),
+            "nothing on legacy; log of the daemon:\n{}",
+            daemon.log()
+        );
         hint("-X");
     }
     let want = Want {
         saved: case.saved.clone(),
         backend,
     };
-    want.reached(&lab, NODE, &Family::ALL, &|| format!("{}: {}", case.name, daemon.log()))
+    want.reached(&lab, NODE, &Family::ALL, &|| {
+        format!("{}: {}", case.name, daemon.log())
+    })
 }
 
 /// The cases whose place in the list leaves `rest` when divided by two: one test for each core.
@@ -81,7 +99,11 @@ fn run_cases(rest: usize) {
     let begun = Instant::now();
     let cases: Vec<GoldenCase> = golden_cases();
     for (number, case) in cases.iter().enumerate().filter(|(number, _)| number % 2 == rest) {
-        let took = hold(&lab::live::prefix(&format!("gold{number}")), case, Backend::NfTables);
+        let took = hold(
+            &lab::live::prefix(&format!("gold{number}")),
+            case,
+            Backend::NfTables,
+        );
         println!("{}: {took:?}", case.name);
     }
     println!("all in {:?}", begun.elapsed());
@@ -104,7 +126,11 @@ fn golden_clusters_get_upstreams_rules_in_a_legacy_kernel() {
     }
     let cases = golden_cases().into_iter().enumerate();
     for (number, case) in cases.filter(|(_, case)| ON_LEGACY.contains(&case.name.as_str())) {
-        let took = hold(&lab::live::prefix(&format!("old{number}")), &case, Backend::Legacy);
+        let took = hold(
+            &lab::live::prefix(&format!("old{number}")),
+            &case,
+            Backend::Legacy,
+        );
         println!("{} on legacy: {took:?}", case.name);
     }
 }

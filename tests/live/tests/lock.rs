@@ -1,5 +1,7 @@
 //! On legacy, whoever holds the lock is waited for.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 use kernel::Backend;
 use lab::live::available;
 use live::cluster::{self, NODE, web};
@@ -21,14 +23,26 @@ fn change_waits_for_whoever_holds_the_lock_of_legacy() {
     let (lab, manifests) = (cluster::up("lock"), Manifests::new());
     let lock = lab.folder().join("xtables.lock");
     let variable = format!("XTABLES_LOCKFILE={}", lock.display());
-    let hint = ["env", &variable, "iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
+    let hint = [
+        "env",
+        &variable,
+        "iptables-legacy",
+        "-t",
+        "mangle",
+        "-N",
+        "KUBE-IPTABLES-HINT",
+    ];
     lab.must_exec(NODE, &hint).unwrap();
     manifests.put("web.json", &web(4));
     let mut setup = Setup::new(&lab, NODE, &manifests);
     setup.environment = vec![("XTABLES_LOCKFILE", lock.to_string_lossy().into_owned())];
     let daemon = setup.start();
     let says = |text: &str| saved_by(&lab, NODE, Family::V4, Backend::Legacy).contains(text);
-    assert!(within(PATIENCE, || says("default/web")).is_some(), "{}", daemon.log());
+    assert!(
+        within(PATIENCE, || says("default/web")).is_some(),
+        "{}",
+        daemon.log()
+    );
     thread::sleep(Duration::from_secs(1));
 
     let held = File::create(&lock).unwrap();
@@ -36,7 +50,11 @@ fn change_waits_for_whoever_holds_the_lock_of_legacy() {
     let begun = Instant::now();
     manifests.put("more.json", &[service("more", "10.1.0.99", 80, 8080)]);
     while begun.elapsed() < Duration::from_secs(2) {
-        assert!(!says("default/more"), "written after {:?}, under another's lock", begun.elapsed());
+        assert!(
+            !says("default/more"),
+            "written after {:?}, under another's lock",
+            begun.elapsed()
+        );
         thread::sleep(Duration::from_millis(20));
     }
     drop(held);

@@ -39,8 +39,15 @@ fn restart_with_the_same_state_writes_nothing_and_no_connection_is_lost() {
     let daemon = setup.start();
     thread::sleep(SEVERAL_PERIODS);
     let written = commits(&mut watch);
-    assert!(written.is_empty(), "{written:?}\nlog of the daemon:\n{}", daemon.log());
-    assert_eq!(rules::saved(&lab, NODE, Family::V4).lines().count(), before.lines().count());
+    assert!(
+        written.is_empty(),
+        "{written:?}\nlog of the daemon:\n{}",
+        daemon.log()
+    );
+    assert_eq!(
+        rules::saved(&lab, NODE, Family::V4).lines().count(),
+        before.lines().count()
+    );
 
     // It is awake: it only had nothing to write.
     manifests.put("more.json", &[service("more", "10.1.0.99", 80, 8080)]);
@@ -96,7 +103,11 @@ fn killed_during_a_restore_its_successor_ends_the_work_and_no_connection_is_lost
     stubs.on(tool);
     manifests.put("crowd.json", &crowd(300));
     let begun = within(live::daemon::PATIENCE, || stubs.calls(tool) > 0);
-    assert!(begun.is_some(), "no restore; log of the daemon:\n{}", daemon.log());
+    assert!(
+        begun.is_some(),
+        "no restore; log of the daemon:\n{}",
+        daemon.log()
+    );
     daemon.kill();
     stubs.off(tool);
     // The orphaned tool writes what it has been given two seconds later, over its successor's work.

@@ -3,12 +3,13 @@
 //! A rejected client gets an ICMP error, a dropped one silence while the rule's counter moves; an untouched packet
 //! arrives at a sink (or at the node itself) as it was sent; every endpoint of a set answers, and no other.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
+use live::daemon;
 use live::manifests::Manifests;
 use live::truth::judge::{Verdict, judge};
 use live::truth::rounds::{Round, rounds};
 use live::truth::site::Site;
-use live::daemon;
 use model::Family;
 use scenario::{Variant, truth_tables};
 use std::time::Instant;
@@ -40,8 +41,13 @@ fn run_tables(rest: usize) {
     if !lab::live::available(&["iptables", "ip6tables", "sysctl"]) {
         return;
     }
-    let (begun, mut rows, mut packets, mut by_tracer_only, mut wrong) = (Instant::now(), 0, 0, vec![], vec![]);
-    for (number, table) in truth_tables().iter().enumerate().filter(|(number, _)| number % 2 == rest) {
+    let (begun, mut rows, mut packets, mut by_tracer_only, mut wrong) =
+        (Instant::now(), 0, 0, vec![], vec![]);
+    for (number, table) in truth_tables()
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| number % 2 == rest)
+    {
         for (variant_number, variant) in table.variants.iter().enumerate() {
             for (round_number, round) in rounds(variant).iter().enumerate() {
                 let prefix = lab::live::prefix(&format!("t{number}v{variant_number}r{round_number}"));
@@ -58,7 +64,12 @@ fn run_tables(rest: usize) {
         println!("NOT BY PACKETS, no sockets of its protocol here, only by the tracer: {row}");
     }
     println!("{rows} rows by {packets} probes in {:?}", begun.elapsed());
-    assert!(wrong.is_empty(), "{} of {rows} rows:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn run(prefix: &str, variant: &Variant, round: &Round<'_>) -> Verdict {
@@ -78,19 +89,41 @@ fn load(site: &Site, variant: &Variant) {
         (Family::V6, "ipv6", "ip6tables-nft-restore"),
     ] {
         let mut command = std::process::Command::new(daemon::binary());
-        command.args(["render", "--form", "restore", "--without-nfacct", "--family", word, "--node", &site.node]);
-        command.arg("--manifests").arg(manifests.path()).arg("--config").arg(&config);
+        command.args([
+            "render",
+            "--form",
+            "restore",
+            "--without-nfacct",
+            "--family",
+            word,
+            "--node",
+            &site.node,
+        ]);
+        command
+            .arg("--manifests")
+            .arg(manifests.path())
+            .arg("--config")
+            .arg(&config);
         for address in &site.own {
             command.args(["--node-address", &address.to_string()]);
         }
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let file = manifests.file("restore");
         std::fs::write(&file, output.stdout).unwrap();
-        site.lab.must_exec(&site.node, &[tool, "--noflush", &file.to_string_lossy()]).unwrap();
+        site.lab
+            .must_exec(&site.node, &[tool, "--noflush", &file.to_string_lossy()])
+            .unwrap();
         let _ = family;
     }
-    let _ = site.lab.must_exec(&site.node, &["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"]);
+    let _ = site.lab.must_exec(
+        &site.node,
+        &["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"],
+    );
 }
 
 #[test]
