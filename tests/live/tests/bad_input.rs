@@ -28,13 +28,13 @@ fn run(lab: &Lab, before: &[&str], args: &[&str]) -> Finished {
 /// It ended with 1, and what it printed has a line with all these words.
 #[track_caller]
 fn refused(finished: &Finished, words: &[&str]) {
-    let printed = format!("{}{}", finished.stdout, finished.stderr);
-    assert_eq!(finished.status.code(), Some(1), "{printed}");
-    let is_named = printed
+    let text = format!("{}{}", finished.stdout, finished.stderr);
+    assert_eq!(finished.status.code(), Some(1), "{text}");
+    let is_named = text
         .lines()
         .any(|line| words.iter().all(|word| line.contains(word)));
-    assert!(is_named, "no line with {words:?} in:\n{printed}");
-    assert!(!printed.contains("panicked"), "{printed}");
+    assert!(is_named, "no line with {words:?} in:\n{text}");
+    assert!(!text.contains("panicked"), "{text}");
 }
 
 /// Files that are missing or wrong.
