@@ -5,13 +5,16 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
-use live::daemon;
-use live::manifests::Manifests;
+use kernel::Backend;
+use live::daemon::{Daemon, Setup, Want, binary};
 use live::truth::judge::{Verdict, judge};
 use live::truth::rounds::{Round, rounds};
 use live::truth::site::Site;
-use model::Family;
+use model::{Family, PerFamily};
 use scenario::{Variant, truth_tables};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
 use std::time::Instant;
 
 const TABLES: [&str; 13] = [
@@ -74,34 +77,42 @@ fn run_tables(rest: usize) {
 
 fn run(prefix: &str, variant: &Variant, round: &Round<'_>) -> Verdict {
     let mut site = Site::up(prefix, variant, round).unwrap_or_else(|error| panic!("{}", error.chain()));
-    load(&site, variant);
+    let _daemon = start(&site, variant);
     judge(&mut site, round, &variant.facts)
 }
 
-/// Loads what `render` prints, without the daemon.
-fn load(site: &Site, variant: &Variant) {
-    let manifests = Manifests::new();
-    manifests.put("cluster.json", &variant.documents);
-    let config = manifests.file("config");
-    std::fs::write(&config, serde_json::to_string(&variant.config).unwrap()).unwrap();
-    for (family, word, tool) in [
-        (Family::V4, "ipv4", "iptables-nft-restore"),
-        (Family::V6, "ipv6", "ip6tables-nft-restore"),
-    ] {
-        let mut command = std::process::Command::new(daemon::binary());
-        command.args([
-            "render",
-            "--form",
-            "restore",
-            "--without-nfacct",
-            "--family",
-            word,
-            "--node",
-            &site.node,
-        ]);
+/// Starts the daemon and waits until the kernel holds what `render` prints for the situation.
+fn start(site: &Site, variant: &Variant) -> Daemon {
+    let manifests = site.lab.folder().join("manifests");
+    fs::create_dir(&manifests).unwrap();
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": variant.documents});
+    fs::write(manifests.join("cluster.json"), objects.to_string()).unwrap();
+    let mut config = serde_json::to_value(&variant.config).unwrap();
+    config["iptables"]["minSyncPeriod"] = json!("20ms");
+    let setup = Setup {
+        lab: &site.lab,
+        node: &site.node,
+        manifests: &manifests,
+        config,
+        environment: vec![],
+    };
+    let daemon = setup.start();
+    let want = rendered(site, &setup);
+    want.reached(&site.lab, &site.node, &Family::ALL, &|| daemon.log());
+    daemon
+}
+
+/// What `render` prints for the situation: says when the daemon is done, not whether it is right.
+fn rendered(site: &Site, setup: &Setup<'_>) -> Want {
+    let config = site.lab.folder().join("config");
+    fs::write(&config, setup.config.to_string()).unwrap();
+    let text = |family: Family| {
+        let word = if family == Family::V4 { "ipv4" } else { "ipv6" };
+        let mut command = Command::new(binary());
+        command.args(["render", "--family", word, "--node", setup.node]);
         command
             .arg("--manifests")
-            .arg(manifests.path())
+            .arg(setup.manifests)
             .arg("--config")
             .arg(&config);
         for address in &site.own {
@@ -113,17 +124,12 @@ fn load(site: &Site, variant: &Variant) {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let file = manifests.file("restore");
-        std::fs::write(&file, output.stdout).unwrap();
-        site.lab
-            .must_exec(&site.node, &[tool, "--noflush", &file.to_string_lossy()])
-            .unwrap();
-        let _ = family;
+        String::from_utf8(output.stdout).unwrap()
+    };
+    Want {
+        saved: PerFamily::from_fn(text),
+        backend: Backend::NfTables,
     }
-    let _ = site.lab.must_exec(
-        &site.node,
-        &["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"],
-    );
 }
 
 #[test]
