@@ -18,6 +18,9 @@ use std::time::Duration;
 const RESTORE: &str = "iptables-nft-restore";
 const RESTORE_V6: &str = "ip6tables-nft-restore";
 
+/// A fault lasts longer than the daemon's period of repairs.
+const LONG_ENOUGH: Duration = Duration::from_millis(1500);
+
 fn started(setup: &Setup<'_>, lab: &Lab) -> Daemon {
     let daemon = setup.start();
     web_answers(lab, &daemon);
@@ -49,6 +52,8 @@ fn broken_ip6tables_does_not_harm_ipv4() {
         !rules::saved(&lab, NODE, Family::V6).contains("KUBE-SVC"),
         "the stub wrote rules"
     );
+
+    thread::sleep(LONG_ENOUGH);
 
     // Mended, IPv6 follows by itself.
     stubs.off(RESTORE_V6);
@@ -89,6 +94,7 @@ fn failing_iptables_restore_is_tried_again_and_the_rules_in_place_serve_on() {
         !rules::saved(&lab, NODE, Family::V4).contains("default/more"),
         "the stub wrote rules"
     );
+    thread::sleep(LONG_ENOUGH);
     stubs.off(RESTORE);
     let took = rules_say(&lab, "default/more", &daemon);
     println!("recovered after {took:?}");

@@ -31,9 +31,7 @@ fn restart_with_the_same_state_writes_nothing_and_no_connection_is_lost() {
     let before = rules::saved(&lab, NODE, Family::V4);
 
     let prober = on_web(&lab);
-    for _ in 0..3 {
-        thread::sleep(Duration::from_millis(300));
-    }
+    thread::sleep(Duration::from_secs(1));
     daemon.kill();
     thread::sleep(Duration::from_millis(500));
     let daemon = setup.start();
