@@ -199,13 +199,15 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// An endpoint that talks to itself is masqueraded, and so is what came with the mark already.
+    /// An endpoint that talks to itself is masqueraded, and so is what came with the mark already. What came in for an
+    /// endpoint with an address of this host itself never passes POSTROUTING, and keeps its source.
     fn delivery(&self, endpoint: SocketAddr, masquerade: bool) -> Delivery {
         let is_hairpin = endpoint.ip() == self.packet.src;
         let is_marked = self.packet.mark & self.desired.node.mark.value() != 0;
+        let ends_here = self.packet.origin != Origin::Host && self.facts.is_local_address(endpoint.ip());
         Delivery {
             endpoint,
-            masquerade: masquerade || is_hairpin || is_marked,
+            masquerade: (masquerade || is_hairpin || is_marked) && !ends_here,
         }
     }
 
