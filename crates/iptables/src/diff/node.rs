@@ -126,7 +126,10 @@ impl NodeDifference {
         for jump in want {
             let have = self.after.rules(jump.table, &jump.from);
             if have.is_none_or(|rules| !rules.contains(&jump.rule)) {
-                missing.entry((jump.table, jump.from)).or_default().push(jump.rule);
+                missing
+                    .entry((jump.table, jump.from))
+                    .or_default()
+                    .push(jump.rule);
             }
         }
         for ((table, from), rules) in missing {
@@ -155,7 +158,9 @@ impl NodeDifference {
             self.after.record_tail(rule);
         }
         self.after.position = TailPosition::Last;
-        let surplus = surplus.iter().map(|rule| DispatchRule::new(family, Place::NatServices, rule));
+        let surplus = surplus
+            .iter()
+            .map(|rule| DispatchRule::new(family, Place::NatServices, rule));
         self.delete.extend(surplus);
     }
 }
