@@ -71,7 +71,7 @@ fn observe(
     let mut observation = Observation::new(family);
     let mut observe = |scope: &Scope| {
         kernel.observe(family, scope, &mut |table, name, chain| {
-            observation.record(table, &name, &chain)
+            observation.record(table, &name, &chain);
         })
     };
     match reading {
