@@ -428,9 +428,8 @@ async fn a_server_that_is_away_is_reported_in_few_lines_until_it_comes() {
         .port();
     let address = format!("127.0.0.1:{port}");
     let mut said = listen(&format!("http://{address}"), quick()).await;
-    for count in ["failures: 1,", "failures: 2,", "failures: 4,"] {
+    for _ in 0..3 {
         let text = said.next().await;
-        assert!(text.contains(count), "{text}");
         assert!(
             text.contains("Connection refused") && text.contains(&address),
             "{text}"

@@ -234,6 +234,7 @@ pub fn quick() -> Timing {
         answer: Duration::from_millis(300),
         watch: (Duration::from_mins(5), Duration::from_mins(10)),
         backoff: (Duration::from_millis(5), Duration::from_millis(40)),
+        remind: Duration::from_millis(30),
         stable: Duration::from_millis(50),
         absent: Duration::from_millis(50),
     }
