@@ -10,6 +10,7 @@ use kernel::nfacct::{Accounting, ensure_counters};
 use kernel::{Backend, RuleKernel, Scope};
 use model::Family;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use support::{in_namespace, live, observed, tool, with_builtin};
 
 /// A family's tool with a suffix, of a backend.
@@ -102,10 +103,11 @@ fn strangers(backend: Backend) -> String {
     let table = |name: &str, rules: &[&str]| {
         let own: Vec<String> = (0..rules.len()).map(|n| format!("S{n}")).collect();
         let mut text = format!("*{name}\n:U - [0:0]\n:T - [0:0]\n");
-        own.iter()
-            .for_each(|chain| text.push_str(&format!(":{chain} - [0:0]\n")));
+        for chain in &own {
+            writeln!(text, ":{chain} - [0:0]").unwrap();
+        }
         for (chain, rule) in own.iter().zip(rules) {
-            text.push_str(&format!("-A {chain} {rule}\n-A T {rule}\n"));
+            writeln!(text, "-A {chain} {rule}\n-A T {rule}").unwrap();
         }
         text + "COMMIT\n"
     };
