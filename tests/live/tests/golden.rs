@@ -86,9 +86,17 @@ fn hold(prefix: &str, case: &GoldenCase, backend: Backend) -> Duration {
         saved: case.saved.clone(),
         backend,
     };
-    want.reached(&lab, NODE, &Family::ALL, &|| {
-        format!("{}: {}", case.name, daemon.log())
-    })
+    let log = || format!("{}: {}", case.name, daemon.log());
+    let took = want.reached(&lab, NODE, &Family::ALL, &log);
+    // It stays so.
+    std::thread::sleep(Duration::from_millis(200));
+    let again = want.reached(&lab, NODE, &Family::ALL, &log);
+    assert!(
+        again < took.max(Duration::from_secs(1)),
+        "the rules moved: {}",
+        log()
+    );
+    took
 }
 
 /// The cases whose place in the list leaves `rest` when divided by two: one test for each core.

@@ -17,7 +17,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "01-traffic-policies",
     "02-external-policy",
     "03-cluster-ip",
@@ -31,6 +31,7 @@ const TABLES: [&str; 13] = [
     "11-ip-mode",
     "12-detectors",
     "13-restricted-and-refused",
+    "14-endpoint-on-this-node",
 ];
 
 #[test]

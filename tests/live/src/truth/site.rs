@@ -143,9 +143,11 @@ impl Site {
             for port in &endpoint.ports {
                 let socket = SocketAddr::new(*address, port.port);
                 let pod = pod_name(*address);
+                let on_node = self.own.contains(address);
+                let place = if on_node { &self.node } else { &pod };
                 let serving = self
                     .lab
-                    .serve(&pod, &socket.to_string(), &[(port.proto, socket)])?;
+                    .serve(place, &socket.to_string(), &[(port.proto, socket)])?;
                 self.servers.push(serving);
             }
         }
@@ -254,6 +256,8 @@ fn topology(
             .iter()
             .map(|(address, endpoint)| (*address, endpoint.node.as_str())),
     );
+    // An endpoint at the node's own address is a process of the node.
+    homes.retain(|address, _| !variant.facts.is_local_address(*address));
     topology.pods = homes
         .into_iter()
         .map(|(address, node)| pod(address, node))
