@@ -13,8 +13,13 @@ pub const RATE: u32 = 200;
 
 /// New connections from the client to service `web`, from now on.
 pub fn on_web(lab: &Lab) -> Prober {
+    on(lab, WEB)
+}
+
+/// New connections from the client to an address, from now on.
+pub fn on(lab: &Lab, to: &str) -> Prober {
     // One lost packet is repeated after a second; a busy machine must not look like a refusal.
-    let probe = tcp(WEB).within(Duration::from_secs(3));
+    let probe = tcp(to).within(Duration::from_secs(3));
     lab.prober(CLIENT, probe, RATE)
         .unwrap_or_else(|error| panic!("{}", error.chain()))
 }
