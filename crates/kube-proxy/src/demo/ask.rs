@@ -1,7 +1,7 @@
 //! One request: predicted, sent, watched in the kernel, and put side by side.
 
 use super::predict::{Predicted, Prediction, Request, Taken, observed_steps};
-use super::report::{Asked, Side, side_by_side};
+use super::report::{Asked, Row, Side, side_by_side};
 use super::stage::{Stage, observed};
 use super::words;
 use anyhow::{Context, Result, bail};
@@ -50,9 +50,12 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
     let observed_side = observed_side(&seen);
     let way = intent.way(&taken);
     let live_way = live.way(&taken);
+    let live_side = predicted_side(stage, &live_way);
     let live_rows = side_by_side(live_way.steps(), observed.clone());
-    let live_agrees = live_rows.iter().all(super::report::Row::agrees)
-        && predicted_side(stage, &live_way) == observed_side;
+    // Whether an answer finds its way back is beyond what `trace` is asked.
+    let live_agrees = live_rows.iter().all(Row::agrees)
+        && (live_side.source, live_side.destination)
+            == (observed_side.source.clone(), observed_side.destination.clone());
     Ok(Asked {
         title: request.title.to_owned(),
         from: request.from.to_string(),
@@ -63,10 +66,15 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
         predicted: predicted_side(stage, &way),
         observed: observed_side,
         outcome: lab::cli::outcome_text(&seen.outcome),
-        translation: seen.translation.map(|translation| {
-            format!("{} → {}", translation.source_after, translation.destination_after)
-        }),
+        translation: seen
+            .translation
+            .map(|translation| format!("{} → {}", translation.source_after, translation.destination_after)),
         predicted_end: way.end(),
+        predicted_source: if way.masqueraded() {
+            format!("masqueraded, was {}", request.from.ip())
+        } else {
+            "kept".to_owned()
+        },
         why: words::why(request.from.ip(), way.marked_in().as_deref()),
         trace_of_live_rules_agrees: live_agrees,
     })
@@ -121,7 +129,8 @@ fn watch_once(stage: &Stage, request: &Request) -> Result<Option<Seen>> {
         protocol: Some(TCP),
         port: Some(request.to.port()),
     };
-    let mut follower = Follower::start(Family::V4, TABLE, traced).context("cannot ask the kernel for a trace")?;
+    let mut follower =
+        Follower::start(Family::V4, TABLE, traced).context("cannot ask the kernel for a trace")?;
     let generation = kernel.generation()?;
     let rules = observed(&mut kernel)?;
     let probe = Probe::tcp(request.to)

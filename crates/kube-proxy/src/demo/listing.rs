@@ -1,9 +1,9 @@
 //! Services and endpoints as `kubectl get` shows them.
 
 use super::report::{EndpointsLine, ServiceLine};
+use model::Family;
 use model::object::{Service, ServiceKind};
 use model::snapshot::Snapshot;
-use model::Family;
 use std::net::SocketAddr;
 
 /// So many endpoints are listed; of the others `kubectl` tells the number.
@@ -20,14 +20,16 @@ fn service(service: &Service) -> ServiceLine {
         Some(node_port) => format!("{}:{node_port}/{}", port.port, port.protocol),
         None => format!("{}/{}", port.port, port.protocol),
     });
-    let cluster_ip = Family::ALL.into_iter().find_map(|family| *service.cluster_ips.get(family));
+    let cluster_ip = Family::ALL
+        .into_iter()
+        .find_map(|family| *service.cluster_ips.get(family));
     ServiceLine {
         namespace: service.name.namespace.to_string(),
         name: service.name.name.to_string(),
         kind: kind(service.kind).to_owned(),
         cluster_ip: cluster_ip.map_or_else(|| "None".to_owned(), |ip| ip.to_string()),
-        external_ip: or_none(external.map(ToString::to_string).collect()),
-        ports: or_none(ports.collect()),
+        external_ip: or_none(&external.map(ToString::to_string).collect::<Vec<_>>()),
+        ports: or_none(&ports.collect::<Vec<_>>()),
     }
 }
 
@@ -40,7 +42,7 @@ fn kind(kind: ServiceKind) -> &'static str {
     }
 }
 
-fn or_none(words: Vec<String>) -> String {
+fn or_none(words: &[String]) -> String {
     if words.is_empty() {
         "<none>".to_owned()
     } else {
@@ -54,13 +56,16 @@ pub fn endpoints(snapshot: &Snapshot) -> Vec<EndpointsLine> {
         let mut all = Vec::new();
         for slice in snapshot.slices_of(&service.name) {
             for port in &slice.ports {
-                let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready);
+                let ready = slice
+                    .endpoints
+                    .iter()
+                    .filter(|endpoint| endpoint.conditions.ready);
                 all.extend(ready.map(|endpoint| SocketAddr::new(endpoint.ip, port.port).to_string()));
             }
         }
         let more = all.len().saturating_sub(LISTED);
         all.truncate(LISTED);
-        let listed = or_none(all);
+        let listed = or_none(&all);
         EndpointsLine {
             namespace: service.name.namespace.to_string(),
             name: service.name.name.to_string(),

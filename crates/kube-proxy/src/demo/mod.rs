@@ -102,8 +102,8 @@ pub fn run(words: &[String]) -> Result<Answer> {
         }
         Form::Json => {
             let report = perform(&args, &mut Silent)?;
-            serde_json::to_writer_pretty(&mut out, &report).context("cannot write the report")?;
-            writeln!(out).context("cannot write the report")?;
+            let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
+            writeln!(out, "{json}").context("cannot write the report")?;
             Ok(verdict(&report))
         }
     }

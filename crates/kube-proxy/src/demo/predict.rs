@@ -130,6 +130,11 @@ impl Predicted<'_> {
         self.way.got_through()
     }
 
+    /// Whether a rule rewrites the source.
+    pub fn masqueraded(&self) -> bool {
+        self.way.source != path::Source::Kept
+    }
+
     /// How it ends, in words.
     pub fn end(&self) -> String {
         describe::end(&self.way.end)
@@ -156,7 +161,9 @@ impl Predicted<'_> {
 pub fn observed_steps(rules: &Ruleset, met: &[MetRule]) -> Vec<Step> {
     let step = |met: &MetRule| {
         let chain = rules.chain(met.table, met.chain.as_str());
-        let index = usize::try_from(met.rule).ok().and_then(|rule| rule.checked_sub(1));
+        let index = usize::try_from(met.rule)
+            .ok()
+            .and_then(|rule| rule.checked_sub(1));
         let rule = chain.zip(index).and_then(|(chain, index)| chain.rules.get(index));
         Step {
             table: met.table,

@@ -16,10 +16,14 @@ pub fn text(rule: &Rule, family: Family) -> String {
 pub fn what(rule: &Rule, did: Option<&Did>) -> String {
     let condition = condition(rule);
     let target = target(&rule.target, did);
-    if condition.is_empty() {
-        target
-    } else {
-        format!("{condition} {target}")
+    let decides = matches!(
+        rule.target,
+        Target::Accept | Target::Drop | Target::Return | Target::Reject(_)
+    );
+    match (condition.as_str(), decides) {
+        ("", _) => target,
+        (condition, true) => format!("{condition} → {target}"),
+        (condition, false) => format!("{condition} {target}"),
     }
 }
 
@@ -35,6 +39,12 @@ fn condition(rule: &Rule) -> String {
         (None, None, None) => {}
     }
     words.extend(rule.matches.iter().filter_map(matched));
+    // The last endpoint of a list takes what chance gave to none before it.
+    if words.is_empty()
+        && matches!(&rule.target, Target::Jump(chain) if chain.as_str().starts_with("KUBE-SEP-"))
+    {
+        words.push("otherwise".to_owned());
+    }
     words.join(", ")
 }
 
@@ -61,7 +71,11 @@ fn matched(one: &Match) -> Option<String> {
         Match::Comment(_) | Match::Ports { .. } | Match::Nfacct(_) => None,
         Match::CtState(is) => Some(negated(is, |states| match states.as_slice() {
             [CtState::New] => "new connection".to_owned(),
-            all => all.iter().map(|state| state.as_str()).collect::<Vec<_>>().join("|"),
+            all => all
+                .iter()
+                .map(|state| state.as_str())
+                .collect::<Vec<_>>()
+                .join("|"),
         })),
         Match::AddrType {
             dst: Some(Is::Equal(AddrType::Local)),
@@ -69,7 +83,10 @@ fn matched(one: &Match) -> Option<String> {
         } => Some("to this node".to_owned()),
         Match::AddrType { .. } => Some("by type of address".to_owned()),
         Match::Mark { is } => Some(negated(is, |(value, _)| format!("marked {value:#x}"))),
-        Match::Probability(units) => Some(format!("chance {:.2}", f64::from(*units) / f64::from(1_u32 << 31))),
+        Match::Probability(units) => Some(format!(
+            "with chance {:.2}",
+            f64::from(*units) / f64::from(1_u32 << 31)
+        )),
         Match::Recent(recent) => Some(format!("client in list {}", recent.name)),
         Match::Other { module, .. } => Some(format!("-m {module}")),
     }
