@@ -30,6 +30,9 @@ clusterCIDR: 10.244.0.0/16
 /// The pods' network, as in [`CONFIG`].
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
 
+/// There when bridges can call iptables.
+const BRIDGE_CALLS_IPTABLES: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+
 /// The node that the demonstration looks at.
 pub const NODE: &str = seed::NODE_A;
 
@@ -130,6 +133,9 @@ impl Stage {
     /// When a part of it is not to be had on this machine.
     pub fn set(program: &Path) -> Result<Stage> {
         let lab = Lab::up(&seed::topology(&lab::live::prefix("demo"))).context("cannot build the lab")?;
+        if !Path::new(BRIDGE_CALLS_IPTABLES).exists() {
+            route_pods_through_their_node(&lab)?;
+        }
         let folder = lab.folder().join("demo");
         let (manifests, config) = write_files(&folder).context("cannot write the cluster's objects")?;
         let node = NodeView::read(&lab)?;
@@ -244,6 +250,20 @@ impl Stage {
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// A pod's answer to a neighbour is bridged past the node, which then cannot translate it back, unless bridges call
+/// iptables. A kernel without the module for that (`br_netfilter`, which a fresh machine has not loaded) still carries
+/// answers right when pods know no neighbours.
+fn route_pods_through_their_node(lab: &Lab) -> Result<()> {
+    for pod in &lab.topology().pods {
+        let node = lab.topology().node(&pod.node);
+        for cidr in node.iter().flat_map(|node| &node.pod_cidrs) {
+            let argv = ["ip", "route", "del", &cidr.to_string(), "dev", "eth0"];
+            lab.must_exec(&pod.name, &argv)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_files(folder: &Path) -> std::io::Result<(PathBuf, PathBuf)> {

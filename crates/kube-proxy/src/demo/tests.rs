@@ -125,16 +125,20 @@ fn golden_host() -> Host {
         name: name.into(),
         addresses: vec![address.parse().unwrap()],
     };
+    let route = |to: &str, via: &str| Route {
+        to: to.parse().unwrap(),
+        via: Some(via.parse().unwrap()),
+        interface: "eth0".into(),
+    };
     let mut host = Host {
         interfaces: vec![
             interface("eth0", "192.168.50.238/24"),
             interface("cni0", "10.244.1.1/24"),
         ],
-        routes: Some(vec![Route {
-            to: "10.244.2.0/24".parse().unwrap(),
-            via: Some("192.168.50.239".parse().unwrap()),
-            interface: "eth0".into(),
-        }]),
+        routes: Some(vec![
+            route("10.244.2.0/24", "192.168.50.239"),
+            route("0.0.0.0/0", "198.19.255.254"),
+        ]),
         ..Host::default()
     };
     *host.rules.get_mut(Family::V4) = save(GOLDEN, Family::V4).ruleset;

@@ -195,7 +195,7 @@ impl<'a> Page<'a> {
         let what = step.map_or("", |step| &step.what);
         writeln!(
             self.out,
-            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{what}{DIM:#}"
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{what}"
         )?;
         if row.agrees() {
             return Ok(());
@@ -230,7 +230,7 @@ impl<'a> Page<'a> {
         let (predicted, observed) = (words(predicted), words(observed));
         Ok(writeln!(
             self.out,
-            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{name}{DIM:#}"
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{name}"
         )?)
     }
 
