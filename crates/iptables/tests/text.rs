@@ -111,6 +111,10 @@ fn what_upstream_restores_is_what_the_kernel_prints() {
             "-p 6 --dport 80 -m comment --comment plain -j ACCEPT",
             "-p tcp -m tcp --dport 80 -m comment --comment plain -j ACCEPT",
         ),
+        (
+            "--dport 80 -p tcp -j ACCEPT",
+            "-p tcp -m tcp --dport 80 -j ACCEPT",
+        ),
         ("-s 0.0.0.0/0 -i + -p all -j ACCEPT", "-j ACCEPT"),
     ];
     for (restored, printed) in pairs {

@@ -10,7 +10,7 @@ const RESOURCE_PROBLEM: i32 = 4;
 /// Words of iptables 1.8.9 and what they mean, in the order in which they are looked for.
 ///
 /// Seen with both backends on kernel 6.18, except where a line says otherwise.
-const WORDS: [(&str, FailureKind); 16] = [
+const WORDS: [(&str, FailureKind); 17] = [
     // Legacy alone takes the lock; exit status 4 after `-w` seconds.
     ("holding the xtables lock", FailureKind::Busy),
     ("Resource temporarily unavailable", FailureKind::Busy),
@@ -25,6 +25,7 @@ const WORDS: [(&str, FailureKind); 16] = [
     ),
     ("Device or resource busy", FailureKind::Busy),
     ("Interrupted system call", FailureKind::Busy),
+    ("Message too long", FailureKind::TooLarge),
     ("Cannot allocate memory", FailureKind::Other),
     ("No buffer space available", FailureKind::Other),
     ("Table does not exist", FailureKind::Other),
@@ -105,7 +106,12 @@ mod tests {
     }
 
     /// What iptables 1.8.9 really said, on kernel 6.18.
-    const SEEN: [(i32, &str, FailureKind); 12] = [
+    const SEEN: [(i32, &str, FailureKind); 13] = [
+        (
+            1,
+            "sendmsg() failed: Message too long\niptables-nft-restore: line 4751 failed: Message too long.",
+            FailureKind::TooLarge,
+        ),
         (
             4,
             "Another app is currently holding the xtables lock; still 3s 0us time ahead to have a chance to grab the lock...\nAnother app is currently holding the xtables lock. Perhaps you want to use the -w option?",

@@ -113,6 +113,11 @@ pub enum FailureKind {
     Refused,
     /// Somebody else holds the lock, or the kernel was busy.
     Busy,
+    /// More at once than a socket of ours may send: the same in smaller steps would be taken.
+    ///
+    /// Without root in the initial user namespace, `iptables-nft-restore` sends at most `net.core.wmem_default` (208 KiB
+    /// as a rule) for each table: some 30 services with 10 endpoints.
+    TooLarge,
     /// Took too long.
     TimedOut,
     /// The answer could not be read.

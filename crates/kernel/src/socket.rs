@@ -93,6 +93,9 @@ impl SocketError {
             SocketError::Unsayable(_) => FailureKind::Refused,
             SocketError::Restless => FailureKind::Busy,
             SocketError::Silent => FailureKind::TimedOut,
+            SocketError::Send(error) if error.raw_os_error() == Some(SystemErrno::MSGSIZE.raw_os_error()) => {
+                FailureKind::TooLarge
+            }
             SocketError::Open(error) | SocketError::Send(error) | SocketError::Receive(error)
                 if error.kind() == std::io::ErrorKind::PermissionDenied =>
             {

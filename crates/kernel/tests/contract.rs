@@ -1,5 +1,7 @@
 //! One contract for the live and the fake kernel: the same verdict on every step, and the same rules afterwards.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what is not there is a failure")]
+
 mod support;
 
 use iptables::ast::{ChainName, Rule, Ruleset, TableName, Target};
@@ -298,5 +300,101 @@ fn broken_family_is_told_and_the_other_works() {
         let error = observed(&mut kernel, Family::V6, &Scope::Everything).unwrap_err();
         assert_eq!(error.kind, FailureKind::ToolMissing);
         assert_eq!(kernel.commit(Family::V4, &made), Ok(()));
+    });
+}
+
+#[test]
+fn contract_notices_a_fake_that_takes_too_much() {
+    in_namespace("contract_notices_a_fake_that_takes_too_much", || {
+        assert_eq!(ensure_counters(), Accounting::Present);
+        let mut kernel = live(Backend::NfTables);
+        let mut fake = FakeKernel::new(Backend::NfTables);
+        fake.set_counters(["only_in_the_fake".into()]);
+        let counting = Rule {
+            matches: vec![iptables::ast::Match::Nfacct("only_in_the_fake".into())],
+            ..Rule::new(Target::Accept)
+        };
+        let step = write(
+            TableName::Filter,
+            TableWrite {
+                append: vec![(chain("INPUT"), counting)],
+                ..TableWrite::default()
+            },
+        );
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            compare("too much", &mut kernel, &mut fake, Family::V4, &step)
+        }));
+        assert!(
+            outcome.is_err(),
+            "the fake took what the kernel refused, and nobody noticed"
+        );
+    });
+}
+
+/// More chains than one batch of netlink holds.
+fn many_chains_are_retired() {
+    let names: Vec<ChainName> = (0..2_500).map(|n| chain(&format!("MANY-{n}"))).collect();
+    let mut kernel = live(Backend::NfTables);
+    let mut fake = FakeKernel::new(Backend::NfTables);
+    let mut give = |step: &Step| compare("many", &mut kernel, &mut fake, Family::V4, step);
+    // Each jumps to the one made before it.
+    for part in names.chunks(500) {
+        let jumps = part.iter().enumerate().map(|(n, name)| {
+            let rule = n
+                .checked_sub(1)
+                .filter(|_| n % 10 != 0)
+                .map(|before| jump(part[before].as_str()));
+            (name.clone(), rule.into_iter().collect())
+        });
+        let chains = jumps.collect();
+        assert!(give(&write(
+            TableName::Nat,
+            TableWrite {
+                chains,
+                ..TableWrite::default()
+            }
+        )));
+    }
+    let retire = names.iter().map(|name| (TableName::Nat, name.clone())).collect();
+    assert!(give(&Step {
+        retire,
+        ..Step::default()
+    }));
+}
+
+#[test]
+fn more_chains_are_retired_than_one_batch_holds() {
+    in_namespace(
+        "more_chains_are_retired_than_one_batch_holds",
+        many_chains_are_retired,
+    );
+}
+
+#[test]
+fn more_chains_are_retired_than_one_batch_holds_without_root() {
+    support::in_namespace_with(
+        "more_chains_are_retired_than_one_batch_holds_without_root",
+        &["--user", "--map-root-user"],
+        many_chains_are_retired,
+    );
+}
+
+#[test]
+fn step_that_no_socket_can_send_is_told_as_too_large() {
+    let name = "step_that_no_socket_can_send_is_told_as_too_large";
+    support::in_namespace_with(name, &["--user", "--map-root-user"], || {
+        let chains = (0..5_000)
+            .map(|n| (chain(&format!("MANY-{n}")), Vec::new()))
+            .collect();
+        let step = write(
+            TableName::Nat,
+            TableWrite {
+                chains,
+                ..TableWrite::default()
+            },
+        );
+        let mut kernel = live(Backend::NfTables);
+        let error = kernel.commit(Family::V4, &step).unwrap_err();
+        assert_eq!(error.kind, FailureKind::TooLarge, "{error}");
     });
 }

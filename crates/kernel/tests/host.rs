@@ -1,13 +1,15 @@
 //! The rest of what a host is asked, in a namespace: addresses, notifications, traces, connections, settings, probes.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what is not there is a failure")]
+
 mod support;
 
 use iptables::ast::{ChainName, Is, Proto, Rule, TableName, Target};
 use iptables::plan::{Step, TableWrite};
 use kernel::addresses::{InterfaceAddress, interface_addresses};
 use kernel::nfacct::{Accounting, ensure_counters, read_counter};
-use kernel::probe::{Choice, Probe, Reason, Tools};
-use kernel::{Backend, GenerationWatch, RuleKernel, TraceTable, TraceWatch, Traced, sysctl};
+use kernel::probe::{Choice, Probe, Reason, Tools, Unavailable};
+use kernel::{Backend, FailureKind, GenerationWatch, RuleKernel, TraceTable, TraceWatch, Traced, sysctl};
 use model::Family;
 use netlink::conntrack::{Filter, Layer4};
 use netlink::nft::{TraceStep, Verdict};
@@ -359,4 +361,37 @@ fn backend_is_chosen_by_what_the_host_uses() {
         );
         assert_eq!(chosen(), (Backend::NfTables, Reason::KubeletHint));
     });
+}
+
+#[test]
+fn process_without_rights_is_denied() {
+    const DENIED: &str = "KPRS_TEST_DENIED";
+    let name = "process_without_rights_is_denied";
+    if std::env::var_os(DENIED).is_none() {
+        // A user namespace in which nobody is mapped leaves no rights over its network namespace.
+        return in_namespace(name, || {
+            let program = std::env::current_exe().unwrap();
+            let status = Command::new("unshare")
+                .args(["--user", "--net"])
+                .arg(program)
+                .args([name, "--exact", "--nocapture"])
+                .env(DENIED, "1")
+                .status()
+                .unwrap();
+            assert!(status.success());
+        });
+    }
+    let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
+    for backend in [Backend::NfTables, Backend::Legacy] {
+        let probe = Probe::new(&tools, Choice::Use(backend)).unwrap();
+        let found = probe.families.v4.as_ref().unwrap_err();
+        let Unavailable::DoesNotWork { kind, .. } = found else {
+            panic!("{found}")
+        };
+        assert_eq!(*kind, FailureKind::Denied, "{backend}: {found}");
+    }
+    let error = TraceTable::new(Family::V4, "kernel-test-denied", &[TRACED])
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), FailureKind::Denied, "{error}");
 }

@@ -1,5 +1,7 @@
 //! Somebody holds the lock of iptables-legacy, as kubelet or a firewall script does for a moment.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what is not there is a failure")]
+
 mod support;
 
 use iptables::ast::{ChainName, TableName};

@@ -1,5 +1,7 @@
 //! What is read back is what `iptables-save` prints, rule for rule.
 
+#![allow(clippy::unwrap_used, reason = "in a test, what is not there is a failure")]
+
 mod support;
 
 use iptables::ast::{ChainName, Ruleset, TableName};

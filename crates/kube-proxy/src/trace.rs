@@ -20,7 +20,7 @@ use anyhow::Context;
 use iptables::trace::LocalAddresses;
 use model::{Family, Origin, Packet};
 use path::{Detail, Host};
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::net::IpAddr;
 
 /// Show every way a packet can take, rule by rule, with its chance, and where it ends.
@@ -45,7 +45,7 @@ pub struct Args {
 /// # Errors
 /// When rules could not be read, the question makes no sense, or stdout is closed.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let mut out = anstream::stdout().lock();
+    let mut out = BufWriter::new(anstream::stdout().lock());
     answer_into(&args.trace, |family| args.host(family), &mut out)?;
     Ok(Answer::Clean)
 }

@@ -209,8 +209,6 @@ fn check(documents: Vec<Value>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
-
     #[test]
     fn junk_anywhere_in_a_service_never_reaches_rules(service in spoilt(good_service())) {
         check(vec![service, good_slice("IPv4", "10.0.0.1"), good_slice("IPv6", "fd00::a")])?;

@@ -63,7 +63,10 @@ fn loopback_node_ports_are_effective_only_for_ipv4_and_where_they_are_wanted() {
 fn ask(change: impl FnOnce(&mut Packet)) -> Outcome {
     let tables = scenario::truth_tables();
     let variant = &tables[0].variants[0];
-    let (pod, plain) = ("10.0.0.2".parse().unwrap(), "172.30.1.1:80".parse().unwrap());
+    let (pod, plain) = (
+        "10.0.0.2".parse().expect("an address"),
+        "172.30.1.1:80".parse().expect("an address"),
+    );
     let mut packet = Packet::new(pod, plain, Protocol::Tcp, Origin::Interface("".into()));
     change(&mut packet);
     oracle::outcome(&variant.desired.v4, &variant.facts, &packet)

@@ -112,10 +112,33 @@ pub enum Routed {
 /// One step of a way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step<'a> {
-    /// Something that rules did.
+    /// Something that rules did: all events but chances and conditions.
     Rules(&'a Event),
     /// A routing decision.
     Routed(&'a Routed),
+    /// From here on the way stands on this.
+    Claim(Claim<'a>),
+    /// Random choices in a row.
+    Chance {
+        /// The probability of all of them together.
+        probability: f64,
+        /// How many there were: the fifth endpoint of a list is reached by five choices.
+        choices: usize,
+    },
+}
+
+/// What a way stands on.
+///
+/// Lists of clients that are asked in a row and all do not know the client are one claim: with a thousand endpoints
+/// every other way stands on hundreds of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim<'a> {
+    /// The condition; the first of a row.
+    pub condition: &'a Condition,
+    /// Whether it is so on this way.
+    pub holds: bool,
+    /// How many more lists in a row do not know the client.
+    pub others: usize,
 }
 
 /// Why a set of ways is not one [`Outcome`].
@@ -166,7 +189,9 @@ impl Answer {
         let mut from = None;
         for leg in &way.legs {
             let (Leg::Table { until, .. } | Leg::Routed { until, .. }) = leg;
-            steps.extend(self.history.between(from, *until).into_iter().map(Step::Rules));
+            for event in self.history.between(from, *until) {
+                append(&mut steps, event);
+            }
             from = *until;
             if let Leg::Routed { to, .. } = leg {
                 steps.push(Step::Routed(to));
@@ -190,13 +215,12 @@ impl Answer {
         })
     }
 
-    /// What a way stands on: conditions and the answers it needs. Chances are in [`State::chance`].
-    pub fn conditions(&self, way: &Way) -> Vec<(&Condition, bool)> {
-        let events = self.history.between(None, way.state.last);
-        events
-            .into_iter()
-            .filter_map(|event| match event {
-                Event::Assumed { condition, holds } => Some((condition, *holds)),
+    /// What a way stands on. Chances are in [`State::chance`].
+    pub fn claims<'a>(&'a self, way: &'a Way) -> Vec<Claim<'a>> {
+        let steps = self.steps(way).into_iter();
+        steps
+            .filter_map(|step| match step {
+                Step::Claim(claim) => Some(claim),
                 _ => None,
             })
             .collect()
@@ -246,5 +270,36 @@ impl Answer {
         events
             .into_iter()
             .any(|event| matches!(event, Event::Met { place, did: Did::Accepted } if ours(place)))
+    }
+}
+
+/// Adds an event to the steps; rows of choices, and of lists that do not know the client, are one step.
+fn append<'a>(steps: &mut Vec<Step<'a>>, event: &'a Event) {
+    match (event, steps.last_mut()) {
+        (Event::Chance { probability: next }, Some(Step::Chance { probability, choices })) => {
+            *probability *= next;
+            *choices += 1;
+        }
+        (Event::Chance { probability }, _) => steps.push(Step::Chance {
+            probability: *probability,
+            choices: 1,
+        }),
+        (
+            Event::Assumed {
+                condition: Condition::SeenRecently { .. },
+                holds: false,
+            },
+            Some(Step::Claim(Claim {
+                condition: Condition::SeenRecently { .. },
+                holds: false,
+                others,
+            })),
+        ) => *others += 1,
+        (Event::Assumed { condition, holds }, _) => steps.push(Step::Claim(Claim {
+            condition,
+            holds: *holds,
+            others: 0,
+        })),
+        (event, _) => steps.push(Step::Rules(event)),
     }
 }

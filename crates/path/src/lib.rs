@@ -14,7 +14,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, End, Leg, Listener, NoSingleOutcome, Routed, Source, Step, Way};
+pub use answer::{Answer, Claim, End, Leg, Listener, NoSingleOutcome, Routed, Source, Step, Way};
 pub use host::{Host, HostInterface, Route, Socket};
 pub use iptables::trace::{Condition, Detail, Did, Event, Hook, Interface, LocalAddresses, Place};
 pub use walk::{TABLES_OF_HOOK, trace};

@@ -334,9 +334,9 @@ fn unknown_local_addresses_are_forks_answered_once() {
         .iter()
         .map(|way| {
             answer
-                .conditions(way)
+                .claims(way)
                 .into_iter()
-                .map(|(c, holds)| (c.to_string(), holds))
+                .map(|claim| (claim.condition.to_string(), claim.holds))
                 .collect()
         })
         .collect();
@@ -394,7 +394,7 @@ fn routing_decisions_stand_between_the_hooks() {
         .into_iter()
         .filter_map(|step| match step {
             Step::Routed(to) => Some(to),
-            Step::Rules(_) => None,
+            _ => None,
         })
         .collect();
     assert_eq!(routes, [&Routed::Out(Interface::Named("eth0".into()))]);

@@ -51,7 +51,7 @@ fn choices_are_fair_and_chances_sum_to_one() {
             let free: Vec<f64> = answer
                 .ways
                 .iter()
-                .filter(|way| answer.conditions(way).iter().all(|(_, holds)| !holds))
+                .filter(|way| answer.claims(way).iter().all(|claim| !claim.holds))
                 .map(|way| way.state.chance)
                 .collect();
             let sum: f64 = free.iter().sum();

@@ -80,21 +80,19 @@ impl Own {
     }
 }
 
-/// Sorts a rule's words; `None` when an option stands twice, or without its value.
+/// Sorts a rule's words; `None` when an option stands twice or without its value, or a `!` without its option.
 pub(super) fn sort(words: Vec<String>) -> Option<Pieces> {
     let mut sorting = Sorting {
         pieces: Pieces::default(),
         open: Open::Nothing,
         not: false,
+        ports_module: ports_module(&words),
     };
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         sorting.word(word, &mut words)?;
     }
-    if sorting.not {
-        sorting.opened().push("!".to_owned());
-    }
-    Some(sorting.pieces)
+    (!sorting.not).then_some(sorting.pieces)
 }
 
 struct Sorting {
@@ -102,6 +100,21 @@ struct Sorting {
     open: Open,
     /// Whether a `!` waits for the option that it turns around.
     not: bool,
+    /// The module that iptables opens by itself for options of ports.
+    ports_module: Option<String>,
+}
+
+/// Modules that know `--dport`.
+const PORTS_MODULES: [&str; 5] = ["tcp", "udp", "sctp", "dccp", "udplite"];
+
+/// The protocol that the words ask for, wherever they do, if its module knows ports.
+fn ports_module(words: &[String]) -> Option<String> {
+    let at = words
+        .iter()
+        .position(|word| word == "-p" || word == "--protocol")?;
+    let asked_not = at > 0 && words[at - 1] == "!";
+    let protocol = super::rule::protocol_word(words.get(at + 1)?);
+    (!asked_not && PORTS_MODULES.contains(&protocol)).then(|| protocol.to_owned())
 }
 
 impl Sorting {
@@ -123,7 +136,7 @@ impl Sorting {
         opened.push(word);
         if takes_text {
             // A text may look like an option.
-            opened.extend(rest.next());
+            opened.push(rest.next()?);
         }
         Some(())
     }
@@ -135,6 +148,9 @@ impl Sorting {
             // The old place of the exclamation mark.
             not = true;
             value = rest.next()?;
+        }
+        if value.starts_with(['-', '!']) {
+            return None;
         }
         let slot = match own {
             Own::Src => &mut self.pieces.src,
@@ -172,27 +188,18 @@ impl Sorting {
     /// `-p tcp --dport 80` without `-m tcp`: iptables opens the protocol's module by itself.
     fn implied_module(&mut self, word: &str) {
         const OPTIONS: [&str; 4] = ["--sport", "--dport", "--source-port", "--destination-port"];
-        const MODULES: [&str; 5] = ["tcp", "udp", "sctp", "dccp", "udplite"];
-        let is_module = |name: &str| MODULES.contains(&name);
-        if !OPTIONS.contains(&word) {
-            return;
-        }
         if let Open::Match(at) = self.open
-            && is_module(&self.pieces.matches[at].0)
+            && PORTS_MODULES.contains(&&*self.pieces.matches[at].0)
         {
             return;
         }
-        let Some(Is::Equal(protocol)) = &self.pieces.protocol else {
+        let Some(module) = self.ports_module.as_ref().filter(|_| OPTIONS.contains(&word)) else {
             return;
         };
-        let protocol = super::rule::protocol_word(protocol).to_owned();
-        if !is_module(&protocol) {
-            return;
-        }
         let matches = &mut self.pieces.matches;
-        let at = matches.iter().rposition(|(name, _)| *name == protocol);
+        let at = matches.iter().rposition(|(name, _)| name == module);
         self.open = Open::Match(at.unwrap_or_else(|| {
-            matches.push((protocol, Vec::new()));
+            matches.push((module.clone(), Vec::new()));
             matches.len() - 1
         }));
     }

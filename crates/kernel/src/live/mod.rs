@@ -111,9 +111,9 @@ impl LiveKernel {
         made.map_err(|error| by_netlink(&format!("making {} {family} chains", chains.len()), &error))
     }
 
-    /// Restores a text; an empty one is no restore.
+    /// Restores a text; one that asks for nothing is no restore.
     fn restore(&self, family: Family, text: &str) -> Result<(), CommitError> {
-        if text.is_empty() {
+        if text.lines().all(|line| line.starts_with('*') || line == "COMMIT") {
             return Ok(());
         }
         let tools = self.tools(family).map_err(Missing::for_commit)?;

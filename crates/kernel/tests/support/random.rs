@@ -65,7 +65,7 @@ fn chain(name: &str) -> ChainName {
 fn user_chain(random: &mut Random) -> ChainName {
     match random.below(100) {
         0 => chain("KUBE-SVC-SELDOM0000000000"),
-        _ => chain(*random.pick::<&str>(&USER_CHAINS)),
+        _ => chain(random.pick::<&str>(&USER_CHAINS)),
     }
 }
 
@@ -99,7 +99,7 @@ pub struct Scene<'a> {
 }
 
 fn builtin_chain(random: &mut Random, table: TableName) -> ChainName {
-    chain(*random.pick::<&str>(table.built_in()))
+    chain(random.pick::<&str>(table.built_in()))
 }
 
 /// A chain that rules are added to.
@@ -202,48 +202,9 @@ fn comment(random: &mut Random) -> Arc<str> {
 fn one_match(random: &mut Random, rule: &Rule) -> Match {
     match random.below(9) {
         0 | 1 => Match::Comment(comment(random)),
-        2 => {
-            let module = match &rule.protocol {
-                Some(Is::Equal(Proto::Tcp)) if random.percent(97) => Protocol::Tcp,
-                Some(Is::Equal(Proto::Udp)) if random.percent(97) => Protocol::Udp,
-                Some(Is::Equal(Proto::Sctp)) if random.percent(97) => Protocol::Sctp,
-                _ if random.percent(10) => protocol(random),
-                _ => return Match::Comment(comment(random)),
-            };
-            let side = |random: &mut Random| {
-                let ports = ports(random);
-                random.percent(60).then(|| random.is(ports))
-            };
-            Match::Ports {
-                module,
-                src: side(random),
-                dst: side(random),
-            }
-        }
-        3 => {
-            let mut states: Vec<CtState> = STATES.into_iter().filter(|_| random.percent(40)).collect();
-            if states.is_empty() {
-                states.push(CtState::New);
-            }
-            Match::CtState(random.is(states))
-        }
-        4 => {
-            let (src, dst) = (address_type(random), address_type(random));
-            match random.below(3) {
-                0 => Match::AddrType {
-                    src: Some(src),
-                    dst: None,
-                },
-                1 => Match::AddrType {
-                    src: None,
-                    dst: Some(dst),
-                },
-                _ => Match::AddrType {
-                    src: Some(src),
-                    dst: Some(dst),
-                },
-            }
-        }
+        2 => port_match(random, rule),
+        3 => state_match(random),
+        4 => type_match(random),
         5 => {
             let masks = [0x4000, u32::MAX, 0xff00_0000];
             let mask = *random.pick(&masks);
@@ -271,6 +232,52 @@ fn one_match(random: &mut Random, rule: &Rule) -> Match {
     }
 }
 
+/// Mostly of the protocol that the rule asks for.
+fn port_match(random: &mut Random, rule: &Rule) -> Match {
+    let module = match &rule.protocol {
+        Some(Is::Equal(Proto::Tcp)) if random.percent(97) => Protocol::Tcp,
+        Some(Is::Equal(Proto::Udp)) if random.percent(97) => Protocol::Udp,
+        Some(Is::Equal(Proto::Sctp)) if random.percent(97) => Protocol::Sctp,
+        _ if random.percent(10) => protocol(random),
+        _ => return Match::Comment(comment(random)),
+    };
+    let side = |random: &mut Random| {
+        let ports = ports(random);
+        random.percent(60).then(|| random.is(ports))
+    };
+    Match::Ports {
+        module,
+        src: side(random),
+        dst: side(random),
+    }
+}
+
+fn state_match(random: &mut Random) -> Match {
+    let mut states: Vec<CtState> = STATES.into_iter().filter(|_| random.percent(40)).collect();
+    if states.is_empty() {
+        states.push(CtState::New);
+    }
+    Match::CtState(random.is(states))
+}
+
+fn type_match(random: &mut Random) -> Match {
+    let (src, dst) = (address_type(random), address_type(random));
+    match random.below(3) {
+        0 => Match::AddrType {
+            src: Some(src),
+            dst: None,
+        },
+        1 => Match::AddrType {
+            src: None,
+            dst: Some(dst),
+        },
+        _ => Match::AddrType {
+            src: Some(src),
+            dst: Some(dst),
+        },
+    }
+}
+
 /// Whether two matches are of one kind: the tools merge or refuse some that stand twice.
 fn same_kind(a: &Match, b: &Match) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
@@ -285,11 +292,10 @@ fn target(random: &mut Random, scene: &Scene<'_>, from: &ChainName) -> Target {
         2 => Target::Return,
         3 if table == TableName::Filter || !right_table => Target::Reject(
             match (family, random.below(3)) {
+                (_, 1) => "tcp-reset",
                 (Family::V4, 0) => "icmp-host-prohibited",
-                (Family::V4, 1) => "tcp-reset",
                 (Family::V4, _) => "icmp-port-unreachable",
                 (Family::V6, 0) => "icmp6-adm-prohibited",
-                (Family::V6, 1) => "tcp-reset",
                 (Family::V6, _) => "icmp6-port-unreachable",
             }
             .into(),

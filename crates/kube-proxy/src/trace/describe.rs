@@ -4,7 +4,7 @@ use iptables::ast::{Match, Rule};
 use iptables::render::RuleText;
 use iptables::trace::{Did, Interface, Place};
 use model::Family;
-use path::{End, Host, Listener, Routed, Source};
+use path::{Claim, End, Host, Listener, Routed, Source};
 use std::net::IpAddr;
 
 /// The rule at a place.
@@ -137,5 +137,20 @@ pub(crate) fn chance(probability: f64) -> String {
         true if one_of < 1.5 => "1".to_owned(),
         true => format!("1/{one_of:.0} ({probability:.6})"),
         false => format!("{probability:.6}"),
+    }
+}
+
+/// What a way stands on.
+pub(super) fn claim(claim: &Claim<'_>) -> String {
+    let Claim {
+        condition,
+        holds,
+        others,
+    } = claim;
+    match (holds, others) {
+        (true, _) => condition.to_string(),
+        (false, 0) => format!("not: {condition}"),
+        (false, 1) => format!("not: {condition}, nor in the next list"),
+        (false, more) => format!("not: {condition}, nor in the next {more} lists"),
     }
 }

@@ -3,12 +3,12 @@
 use super::describe;
 use iptables::trace::{Did, Event, Place};
 use model::{Family, Origin, Outcome};
-use path::{Answer, Host, Source, Step, Way};
-use serde::Serialize;
+use path::{Answer, Claim, Host, Source, Step, Way};
+use serde::{Serialize, Serializer};
 use std::io::Write;
 
 #[derive(Serialize)]
-struct AnswerJson {
+struct AnswerJson<'a> {
     packet: PacketJson,
     /// What all ways together amount to; absent when they end differently.
     outcome: Option<OutcomeJson>,
@@ -16,7 +16,20 @@ struct AnswerJson {
     outcomes: Vec<OutcomeJson>,
     /// What could not be decided.
     open: Vec<String>,
-    ways: Vec<WayJson>,
+    ways: Ways<'a>,
+}
+
+/// The ways, made one at a time: thousands of them with all their steps need not be in memory together.
+struct Ways<'a> {
+    host: &'a Host,
+    answer: &'a Answer,
+}
+
+impl Serialize for Ways<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ways = self.answer.ways.iter();
+        serializer.collect_seq(ways.map(|way| way_json(self.host, self.answer, way)))
+    }
 }
 
 #[derive(Serialize)]
@@ -45,7 +58,7 @@ struct EndpointJson {
 #[derive(Serialize)]
 struct WayJson {
     probability: f64,
-    conditions: Vec<ConditionJson>,
+    conditions: Vec<ClaimJson>,
     end: EndJson,
     /// The destination that a rule gave it.
     translated: Option<String>,
@@ -60,6 +73,15 @@ struct WayJson {
 struct ConditionJson {
     condition: String,
     holds: bool,
+}
+
+#[derive(Serialize)]
+struct ClaimJson {
+    condition: String,
+    holds: bool,
+    /// How many more client lists in a row do not know the client either.
+    #[serde(skip_serializing_if = "is_zero")]
+    others: usize,
 }
 
 #[derive(Serialize)]
@@ -96,9 +118,11 @@ enum StepJson {
         chain: String,
         policy: &'static str,
     },
-    Condition(ConditionJson),
+    Condition(ClaimJson),
     Chance {
+        /// Of all choices in a row together.
         probability: f64,
+        choices: usize,
     },
     Routing {
         to: String,
@@ -121,7 +145,7 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer) -> anyhow
     Ok(())
 }
 
-fn convert(host: &Host, answer: &Answer) -> AnswerJson {
+fn convert<'a>(host: &'a Host, answer: &'a Answer) -> AnswerJson<'a> {
     let packet = &answer.packet;
     let (outcome, outcomes, open) = match answer.outcome() {
         Ok(outcome) => (Some(outcome_json(&outcome)), Vec::new(), Vec::new()),
@@ -146,11 +170,7 @@ fn convert(host: &Host, answer: &Answer) -> AnswerJson {
         outcome,
         outcomes,
         open,
-        ways: answer
-            .ways
-            .iter()
-            .map(|way| way_json(host, answer, way))
-            .collect(),
+        ways: Ways { host, answer },
     }
 }
 
@@ -176,10 +196,9 @@ fn outcome_json(outcome: &Outcome) -> OutcomeJson {
 }
 
 fn way_json(host: &Host, answer: &Answer, way: &Way) -> WayJson {
-    let conditions = answer.conditions(way).into_iter();
     WayJson {
         probability: way.state.chance,
-        conditions: conditions.map(|(c, holds)| condition_json(c, holds)).collect(),
+        conditions: answer.claims(way).iter().map(claim_json).collect(),
         end: EndJson {
             kind: describe::end_kind(&way.end),
             text: describe::end(&way.end),
@@ -194,6 +213,19 @@ fn way_json(host: &Host, answer: &Answer, way: &Way) -> WayJson {
             .map(|step| step_json(host, answer.packet.family(), step))
             .collect(),
     }
+}
+
+fn claim_json(claim: &Claim<'_>) -> ClaimJson {
+    ClaimJson {
+        condition: claim.condition.to_string(),
+        holds: claim.holds,
+        others: claim.others,
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn condition_json(condition: &iptables::trace::Condition, holds: bool) -> ConditionJson {
@@ -214,14 +246,20 @@ fn rule_json(host: &Host, family: Family, place: &Place) -> RuleJson {
 }
 
 fn step_json(host: &Host, family: Family, step: &Step<'_>) -> StepJson {
-    let event = match step {
-        Step::Routed(to) => {
-            return StepJson::Routing {
-                to: describe::routed(to),
-            };
-        }
-        Step::Rules(event) => event,
-    };
+    match step {
+        Step::Routed(to) => StepJson::Routing {
+            to: describe::routed(to),
+        },
+        Step::Claim(claim) => StepJson::Condition(claim_json(claim)),
+        Step::Chance { probability, choices } => StepJson::Chance {
+            probability: *probability,
+            choices: *choices,
+        },
+        Step::Rules(event) => event_json(host, family, event),
+    }
+}
+
+fn event_json(host: &Host, family: Family, event: &Event) -> StepJson {
     match event {
         Event::Met { place, did } => {
             let (before, after) = before_and_after(did);
@@ -254,9 +292,15 @@ fn step_json(host: &Host, family: Family, step: &Step<'_>) -> StepJson {
             chain: chain.to_string(),
             policy: policy.as_str(),
         },
-        Event::Assumed { condition, holds } => StepJson::Condition(condition_json(condition, *holds)),
+        // Steps hold these as claims and chances.
+        Event::Assumed { condition, holds } => StepJson::Condition(ClaimJson {
+            condition: condition.to_string(),
+            holds: *holds,
+            others: 0,
+        }),
         Event::Chance { probability } => StepJson::Chance {
             probability: *probability,
+            choices: 1,
         },
     }
 }

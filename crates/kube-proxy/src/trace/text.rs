@@ -4,8 +4,8 @@ use super::args::TraceArgs;
 use super::describe;
 use comfy_table::{ContentArrangement, Row, Table, presets};
 use iptables::ast::{ChainName, Policy, TableName};
-use iptables::trace::{Condition, Event, Place};
-use path::{Answer, Host, Step, Way};
+use iptables::trace::{Event, Place};
+use path::{Answer, Claim, Host, Step, Way};
 use std::io::{self, Write};
 
 /// Writes the answer.
@@ -66,7 +66,7 @@ impl Page<'_> {
             table.add_row([
                 (number + 1).to_string(),
                 describe::chance(way.state.chance),
-                conditions(&self.answer.conditions(way)),
+                claims(&self.answer.claims(way)),
                 way.translated
                     .map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
                 describe::source_change(&way.source),
@@ -77,11 +77,11 @@ impl Page<'_> {
     }
 
     fn write_way(&self, out: &mut dyn Write, number: usize, way: &Way) -> io::Result<()> {
-        let conditions = conditions(&self.answer.conditions(way));
-        let when = if conditions.is_empty() {
+        let claims = claims(&self.answer.claims(way));
+        let when = if claims.is_empty() {
             String::new()
         } else {
-            format!(", if {conditions}")
+            format!(", if {claims}")
         };
         let all = self.answer.ways.len();
         let chance = describe::chance(way.state.chance);
@@ -105,6 +105,8 @@ impl Page<'_> {
     fn row(&self, step: &Step<'_>) -> Option<Row> {
         let event = match step {
             Step::Routed(to) => return Some(routing_row(&describe::routed(to))),
+            // Told in the heading: what the way stands on.
+            Step::Claim(_) | Step::Chance { .. } => return None,
             Step::Rules(event) => event,
         };
         match event {
@@ -134,7 +136,6 @@ impl Page<'_> {
                     ])
                 })
             }
-            // Told in the heading: what the way stands on.
             Event::Assumed { .. } | Event::Chance { .. } => None,
         }
     }
@@ -173,30 +174,9 @@ fn routing_row(to: &str) -> Row {
     Row::from([none(), none(), none(), none(), format!("[routing: {to}]"), none()])
 }
 
-/// Conditions in a line. Many of one kind that are not so are told by the first and their number.
-fn conditions(all: &[(&Condition, bool)]) -> String {
-    let mut words: Vec<String> = Vec::new();
-    let is_seen = |condition: &Condition| matches!(condition, Condition::SeenRecently { .. });
-    let unseen = all
-        .iter()
-        .filter(|(condition, holds)| !holds && is_seen(condition))
-        .count();
-    let mut unseen_told = false;
-    for (condition, holds) in all {
-        if !holds && is_seen(condition) && unseen > 1 {
-            if !std::mem::replace(&mut unseen_told, true) {
-                let others = if unseen == 2 {
-                    "the other list"
-                } else {
-                    "any other list"
-                };
-                words.push(format!("not: {condition}, nor in {others} ({unseen})"));
-            }
-            continue;
-        }
-        let not = if *holds { "" } else { "not: " };
-        words.push(format!("{not}{condition}"));
-    }
+/// Claims in a line.
+fn claims(all: &[Claim<'_>]) -> String {
+    let words: Vec<String> = all.iter().map(describe::claim).collect();
     words.join("; ")
 }
 

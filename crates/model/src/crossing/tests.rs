@@ -1,5 +1,10 @@
 //! Who wins, and who is told.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` values are made in the call"
+)]
+
 use super::*;
 use crate::object::decode;
 use crate::snapshot::{Change, Snapshot};

@@ -111,21 +111,46 @@ impl ObjectRef {
     }
 }
 
-/// Whether namespace (when the kind has one) and name can be used; a note when not.
-fn usable_name(reading: &mut Reading, namespace: &str, name: &str, is_name: fn(&str) -> bool) -> bool {
-    if !namespace.is_empty() && !is_label(namespace) {
+/// Whether a kind of object lives in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Namespaced,
+    ClusterWide,
+}
+
+/// Starts reading an object: its namespace (empty for cluster-wide kinds) and name, or a note why it has none.
+fn begin<'m>(
+    kind: &'static str,
+    meta: &'m raw::Meta,
+    scope: Scope,
+    is_name: fn(&str) -> bool,
+) -> (Reading, Option<(&'m str, &'m str)>) {
+    let text = |field: &'m Field<String>| match field {
+        Field::Absent => "",
+        Field::Given(text) | Field::Wrong(text) => text.as_str(),
+    };
+    let namespace = match (scope, text(&meta.namespace)) {
+        (Scope::ClusterWide, _) => "",
+        (Scope::Namespaced, "") => "default",
+        (Scope::Namespaced, namespace) => namespace,
+    };
+    let name = text(&meta.name);
+    let mut reading = Reading::new(kind, namespace, name);
+    let is_wrong = |field: &Field<String>| matches!(field, Field::Wrong(_));
+    let bad_namespace = is_wrong(&meta.namespace) || !is_label(namespace);
+    if scope == Scope::Namespaced && bad_namespace {
         reading.useless(format_args!("metadata.namespace"), namespace, "is no DNS label");
-        return false;
-    }
-    if !is_name(name) {
+        (reading, None)
+    } else if is_wrong(&meta.name) || !is_name(name) {
         reading.useless(
             format_args!("metadata.name"),
             name,
             "is no name for this kind of object",
         );
-        return false;
+        (reading, None)
+    } else {
+        (reading, Some((namespace, name)))
     }
-    true
 }
 
 fn has_label(meta: &raw::Meta, label: &str) -> bool {

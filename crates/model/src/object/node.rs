@@ -1,7 +1,7 @@
 //! Nodes and `ServiceCIDRs`, in compact form, and their conversion.
 
 use super::reading::{Reading, is_subdomain};
-use super::{Converted, Object, raw};
+use super::{Converted, Object, Scope, raw};
 use crate::NodeFacts;
 use crate::address::{parse_ip, parse_net};
 use ipnet::IpNet;
@@ -63,10 +63,8 @@ pub struct ServiceCidr {
 pub fn convert_node(node: &raw::Node) -> Converted {
     let absent = raw::Meta::default();
     let meta = node.metadata.given().unwrap_or(&absent);
-    let name = meta.name.given().map_or("", String::as_str);
-    let mut reading = Reading::new("Node", "", name);
-    let usable = super::usable_name(&mut reading, "", name, is_subdomain);
-    let object = usable.then(|| Object::Node(read_node(&mut reading, Arc::from(name), meta, node)));
+    let (mut reading, named) = super::begin("Node", meta, Scope::ClusterWide, is_subdomain);
+    let object = named.map(|(_, name)| Object::Node(read_node(&mut reading, Arc::from(name), meta, node)));
     Converted {
         object,
         notes: reading.finish(),
@@ -135,10 +133,8 @@ fn pod_cidrs(reading: &mut Reading, spec: &raw::NodeSpec) -> Box<[IpNet]> {
 pub fn convert_service_cidr(cidr: &raw::ServiceCidr) -> Converted {
     let absent = raw::Meta::default();
     let meta = cidr.metadata.given().unwrap_or(&absent);
-    let name = meta.name.given().map_or("", String::as_str);
-    let mut reading = Reading::new("ServiceCIDR", "", name);
-    let usable = super::usable_name(&mut reading, "", name, is_subdomain);
-    let object = usable.then(|| {
+    let (mut reading, named) = super::begin("ServiceCIDR", meta, Scope::ClusterWide, is_subdomain);
+    let object = named.map(|(_, name)| {
         let texts = match reading.take(&cidr.spec, format_args!("spec")) {
             Some(spec) => reading.items(&spec.cidrs, "spec.cidrs"),
             None => Vec::new(),

@@ -1,7 +1,7 @@
 //! Services, in compact form, and their conversion.
 
 use super::reading::{Reading, is_label};
-use super::{Converted, Object, raw};
+use super::{Converted, Object, Scope, raw};
 use crate::address::{parse_ip, parse_net};
 use crate::{Affinity, Family, PerFamily, Policy, Protocol, ServiceName};
 use ipnet::IpNet;
@@ -107,11 +107,8 @@ pub struct ServicePort {
 pub fn convert(service: &raw::Service) -> Converted {
     let absent = raw::Meta::default();
     let meta = service.metadata.given().unwrap_or(&absent);
-    let namespace = meta.namespace.given().map_or("default", String::as_str);
-    let name = meta.name.given().map_or("", String::as_str);
-    let mut reading = Reading::new("Service", namespace, name);
-    let usable = super::usable_name(&mut reading, namespace, name, is_label);
-    let object = usable.then(|| {
+    let (mut reading, named) = super::begin("Service", meta, Scope::Namespaced, is_label);
+    let object = named.map(|(namespace, name)| {
         let name = ServiceName::new(namespace, name);
         Object::Service(Box::new(read(&mut reading, name, meta, service)))
     });

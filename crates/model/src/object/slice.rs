@@ -1,7 +1,7 @@
 //! `EndpointSlices`, in compact form, and their conversion.
 
 use super::reading::{Reading, is_label, is_subdomain};
-use super::{Converted, Field, Object, raw};
+use super::{Converted, Field, Object, Scope, raw};
 use crate::address::parse_ip;
 use crate::{Family, Protocol, ServiceName};
 use std::fmt;
@@ -117,11 +117,8 @@ pub struct Hints {
 pub fn convert(slice: &raw::EndpointSlice) -> Converted {
     let absent = raw::Meta::default();
     let meta = slice.metadata.given().unwrap_or(&absent);
-    let namespace = meta.namespace.given().map_or("default", String::as_str);
-    let name = meta.name.given().map_or("", String::as_str);
-    let mut reading = Reading::new("EndpointSlice", namespace, name);
-    let usable = super::usable_name(&mut reading, namespace, name, is_subdomain);
-    let object = usable.then(|| {
+    let (mut reading, named) = super::begin("EndpointSlice", meta, Scope::Namespaced, is_subdomain);
+    let object = named.map(|(namespace, name)| {
         let name = SliceName {
             namespace: Arc::from(namespace),
             name: Arc::from(name),

@@ -1,5 +1,10 @@
 //! Conversion, object by object.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "`json!` values are made in the call"
+)]
+
 use super::*;
 use crate::{Affinity, NoteKind, Policy, Severity};
 use serde_json::{Value, json};
@@ -66,6 +71,12 @@ fn a_manifest_by_hand_gets_the_api_servers_defaults() {
         (&*port.name, port.protocol, port.port, port.node_port),
         ("", Protocol::Tcp, 5432, None)
     );
+}
+
+#[test]
+fn an_empty_namespace_is_the_default_one() {
+    let (service, _) = service(json!({"kind": "Service", "metadata": {"namespace": "", "name": "a"}}));
+    assert_eq!(service.name, ServiceName::new("default", "a"));
 }
 
 #[test]
@@ -144,9 +155,9 @@ fn addresses_in_other_spellings_are_the_same_addresses() {
     assert_eq!(ranges, ["203.0.113.0/25", "2001:db8::/32"]);
 }
 
-#[test]
-fn a_bad_field_costs_only_what_it_holds() {
-    let (service, notes) = service(json!({
+/// A Service with much that is wrong, and something good of everything.
+fn half_bad() -> Value {
+    json!({
         "kind": "Service", "metadata": {"namespace": "ns", "name": "a", "creationTimestamp": "yesterday"},
         "spec": {
             "type": "LoadBalancer", "clusterIPs": ["10.0.0.1", "10.0.0.2", "nonsense"],
@@ -164,7 +175,12 @@ fn a_bad_field_costs_only_what_it_holds() {
             ],
         },
         "status": {"loadBalancer": {"ingress": [{"ip": "x"}, {"hostname": "lb"}, {"ip": "192.0.2.9", "ipMode": "Odd"}, "y", {"ip": "192.0.2.8"}]}},
-    }));
+    })
+}
+
+#[test]
+fn a_bad_field_costs_only_what_it_holds() {
+    let (service, notes) = service(half_bad());
     assert_eq!(service.cluster_ips.v4, Some("10.0.0.1".parse().unwrap()));
     assert_eq!(*service.external_ips, *ips(["192.0.2.1"]));
     assert_eq!(*service.load_balancer_ips, *ips(["192.0.2.8"]));
@@ -257,8 +273,16 @@ fn names_that_are_no_names_never_get_in() {
         assert_eq!(note.severity, Severity::Error);
         assert!(!note.to_string().contains('\n'), "{note}");
     }
-    let decoded = decode(json!({"kind": "Service", "metadata": {"namespace": "a b", "name": "a"}}));
-    assert_eq!((decoded.objects.len(), decoded.notes.len()), (0, 1));
+    for metadata in [
+        json!({"namespace": "a b", "name": "a"}),
+        json!({"namespace": 5, "name": "a"}),
+        json!({"namespace": "a", "name": 5}),
+        json!([]),
+        json!(null),
+    ] {
+        let decoded = decode(json!({"kind": "Service", "metadata": metadata}));
+        assert_eq!((decoded.objects.len(), decoded.notes.len()), (0, 1), "{metadata}");
+    }
     // Longest names are names (case 48).
     let (service, notes) = service(json!({
         "kind": "Service", "spec": {"clusterIP": "10.96.7.200", "ports": [{"name": "https-alternate", "port": 80}]},

@@ -13,12 +13,9 @@ fn object(document: Value) -> Object {
     decoded.objects.into_iter().next().expect("one object")
 }
 
-fn service(name: &str, spec: Value) -> Object {
-    object(json!({"kind": "Service", "metadata": {"name": name}, "spec": spec}))
-}
-
 fn plain_service(name: &str) -> Object {
-    service(name, json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}))
+    let spec = json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]});
+    object(json!({"kind": "Service", "metadata": {"name": name}, "spec": spec}))
 }
 
 fn slice(name: &str, owner: &str, address: &str) -> Object {

@@ -1,6 +1,9 @@
 //! Which of a port's endpoints traffic may reach: topology, and falling back to terminating endpoints
 //! (control.md 5.5 and 5.6).
 
+#[cfg(test)]
+mod tests;
+
 use super::endpoints::Listed;
 use crate::NodeFacts;
 use std::net::SocketAddr;

@@ -1,0 +1,1 @@
+//! Which flows of the connection-tracking table lead where no endpoint is any more.

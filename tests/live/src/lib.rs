@@ -1,0 +1,18 @@
+//! Tests of the real binary in labs of network namespaces: real packets, real rules, real faults.
+//!
+//! * What it is: what the tests beside it share. Each file in `tests/` is one story.
+//! * In and out: scenarios go in; what the binary wrote, and what probes, sinks and counters saw, comes out.
+//! * What it deliberately does not know: how the daemon works inside. It starts it, changes files and looks.
+//! * Where to start reading: [`daemon`], then [`truth`].
+//!
+//! Tests need root and tools; without them they say `SKIPPED`, or fail where `KPRS_REQUIRE_LIVE` is set.
+
+pub mod cluster;
+pub mod daemon;
+pub mod manifests;
+pub mod rules;
+pub mod stubs;
+pub mod truth;
+mod wait;
+
+pub use wait::{within, within_or};

@@ -1,0 +1,39 @@
+//! Waiting for something to become true.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often is looked.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Looks again and again; how long it took, or `None` when the time is over.
+pub fn within(patience: Duration, mut is_true: impl FnMut() -> bool) -> Option<Duration> {
+    let begun = Instant::now();
+    loop {
+        if is_true() {
+            return Some(begun.elapsed());
+        }
+        if begun.elapsed() > patience {
+            return None;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// As [`within`], and the reason why not at the end of the time: `look` says what is still wrong.
+///
+/// # Errors
+/// What was wrong at the last look.
+pub fn within_or(
+    patience: Duration,
+    mut look: impl FnMut() -> Result<(), String>,
+) -> Result<Duration, String> {
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Ok(()) => return Ok(begun.elapsed()),
+            Err(wrong) if begun.elapsed() > patience => return Err(format!("after {patience:?}: {wrong}")),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
