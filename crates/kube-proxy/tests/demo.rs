@@ -150,6 +150,30 @@ fn missing_mark_is_noticed_where_packets_are_masqueraded() {
 }
 
 #[test]
+fn forgotten_firewall_is_noticed_and_explained() {
+    if !can_run() {
+        return;
+    }
+    let command = "iptables-nft -I FORWARD -p tcp --dport 8080 -j DROP";
+    let (report, status) = demo(&["--tamper", command]);
+    assert_eq!(status, 1, "{report:#}");
+    assert!(
+        agrees(&report, 1),
+        "the node's own packets are not forwarded: {report:#}"
+    );
+    for request in [0, 2] {
+        assert!(!agrees(&report, request), "{report:#}");
+        assert_eq!(
+            observed(&report, request).last().map(String::as_str),
+            Some("filter:FORWARD")
+        );
+        let asked = &report["requests"][request];
+        assert_eq!(text(asked, "/outcome"), "no answer");
+        assert_eq!(asked["trace_of_live_rules_agrees"], true, "{report:#}");
+    }
+}
+
+#[test]
 fn demonstration_that_cannot_be_done_says_why_and_ends_with_2() {
     if !can_run() {
         return;

@@ -50,12 +50,16 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
     let observed_side = observed_side(&seen);
     let way = intent.way(&taken);
     let live_way = live.way(&taken);
-    let live_side = predicted_side(stage, &live_way);
     let live_rows = side_by_side(live_way.steps(), observed.clone());
     // Whether an answer finds its way back is beyond what `trace` is asked.
-    let live_agrees = live_rows.iter().all(Row::agrees)
-        && (live_side.source, live_side.destination)
-            == (observed_side.source.clone(), observed_side.destination.clone());
+    let live_ends_alike = match &seen.translation {
+        Some(after) => {
+            live_way.source() == Some(after.source_after.ip())
+                && live_way.destination() == after.destination_after
+        }
+        // A packet that does not get through leaves no connection.
+        None => !live_way.got_through(),
+    };
     Ok(Asked {
         title: request.title.to_owned(),
         from: request.from.to_string(),
@@ -76,7 +80,7 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
             "kept".to_owned()
         },
         why: words::why(request.from.ip(), way.marked_in().as_deref()),
-        trace_of_live_rules_agrees: live_agrees,
+        trace_of_live_rules_agrees: live_ends_alike && live_rows.iter().all(Row::agrees),
     })
 }
 

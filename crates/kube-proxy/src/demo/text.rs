@@ -1,7 +1,7 @@
 //! The demonstration for people, printed as it goes. At most [`WIDTH`] columns.
 
 use super::Audience;
-use super::report::{Asked, Report, Row, Side};
+use super::report::{Asked, Report, Row, Side, Step};
 use super::stage::Stage;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -186,9 +186,7 @@ impl<'a> Page<'a> {
     }
 
     fn row(&mut self, row: &Row) -> Result<()> {
-        let place = |step: &Option<super::report::Step>| {
-            step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
-        };
+        let place = |step: &Option<Step>| step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let (style, mark) = mark(row.agrees());
         let (predicted, observed) = (place(&row.predicted), place(&row.observed));
         let step = row.predicted.as_ref().or(row.observed.as_ref());
@@ -200,23 +198,24 @@ impl<'a> Page<'a> {
         if row.agrees() {
             return Ok(());
         }
-        if let (Some(predicted), Some(observed)) = (&row.predicted, &row.observed)
-            && predicted.text == observed.text
-        {
-            let note = "the same rule, but not at the same place of its chain";
-            return Ok(writeln!(self.out, "    {BAD}{note}{BAD:#}")?);
-        }
-        for (side, step) in [("predicted", &row.predicted), ("in the kernel", &row.observed)] {
-            if let Some(step) = step {
-                self.rule(side, &format!("-A {} {}", step.chain, step.text))?;
+        // What was never met needs no more words than the place it would have been met at.
+        let Some(observed) = &row.observed else {
+            return Ok(());
+        };
+        if let Some(predicted) = &row.predicted {
+            if predicted.text == observed.text {
+                let note = "the same rule, but not at the same place of its chain";
+                return Ok(writeln!(self.out, "    {BAD}{note}{BAD:#}")?);
             }
+            self.rule("predicted", predicted)?;
         }
-        Ok(())
+        self.rule("in the kernel", observed)
     }
 
-    fn rule(&mut self, side: &str, text: &str) -> Result<()> {
+    fn rule(&mut self, side: &str, step: &Step) -> Result<()> {
         const INDENT: usize = 19;
-        for (index, line) in filled(text, WIDTH - INDENT).into_iter().enumerate() {
+        let text = format!("-A {} {}", step.chain, step.text);
+        for (index, line) in filled(&text, WIDTH - INDENT).into_iter().enumerate() {
             let side = if index == 0 { side } else { "" };
             writeln!(self.out, "    {BAD}{side:<15}{BAD:#}{line}")?;
         }
@@ -225,7 +224,7 @@ impl<'a> Page<'a> {
 
     /// A line below the steps: one fact on both sides.
     fn fact(&mut self, name: &str, predicted: Option<&String>, observed: Option<&String>) -> Result<()> {
-        let words = |side: Option<&String>| side.map_or_else(|| "nobody knows".to_owned(), Clone::clone);
+        let words = |side: Option<&String>| side.map_or_else(|| "no connection".to_owned(), Clone::clone);
         let (style, mark) = mark(predicted == observed);
         let (predicted, observed) = (words(predicted), words(observed));
         Ok(writeln!(
