@@ -15,7 +15,7 @@ pub enum Answer {
     CommitFailed(Failure),
     /// What was read.
     Observed {
-        /// The generation of nf_tables just before the reading; `None` where there is no such thing.
+        /// The generation of `nf_tables` just before the reading; `None` where there is no such thing.
         generation: Option<u32>,
         /// What was seen.
         observation: Box<Observation>,
@@ -54,7 +54,7 @@ pub enum Effect {
     Observe {
         /// What.
         reading: Reading,
-        /// Unless the generation of nf_tables is this one.
+        /// Unless the generation of `nf_tables` is this one.
         unless: Option<u32>,
     },
 }

@@ -46,7 +46,7 @@ pub(crate) struct FamilyLoop {
     sweep_waits: bool,
     out: Option<Outstanding>,
     /// The rest of a batch that takes two steps.
-    follow_up: Option<Work>,
+    follow_up: Option<Box<Work>>,
     pace: Pace,
     backoff: Backoff,
     failures: Failures,
@@ -114,7 +114,7 @@ impl Failures {
 #[derive(Debug)]
 enum Outstanding {
     Reading(Need),
-    Commit(Work),
+    Commit(Box<Work>),
 }
 
 /// A batch on its way into the kernel.
@@ -237,7 +237,7 @@ impl FamilyLoop {
     fn ask_for_readings(&mut self, now: Duration) {
         if self.full_at().is_some_and(|at| at <= now) && !self.is_full_run() {
             self.need = Need::Everything;
-        } else if self.next_look <= now && !self.seeded.has(Fault::NeverLooks) {
+        } else if self.next_look <= now {
             self.need = self.need.max(Need::Look);
         }
     }

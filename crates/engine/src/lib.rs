@@ -35,9 +35,9 @@ use world::{NodeChange, World};
 /// Which of the two kernel interfaces the iptables tools talk to. They differ in what a step costs and in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// nf_tables: many small steps.
+    /// `nf_tables`: many small steps.
     NfTables,
-    /// x_tables: every step costs the whole table.
+    /// `x_tables`: every step costs the whole table.
     Legacy,
 }
 
@@ -64,7 +64,7 @@ impl Default for EngineConfig {
             backend: Backend::NfTables,
             min_sync: Duration::from_secs(1),
             sync_period: Duration::from_secs(30),
-            full_sync: Duration::from_secs(3600),
+            full_sync: Duration::from_hours(1),
             step_services: 100,
             seed: 0,
         }

@@ -50,10 +50,10 @@ impl Backoff {
     pub fn wait(&mut self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
         let wait = self.first.saturating_mul(1 << doublings).min(self.most);
-        wait - wait.mul_f64(self.spread() / 4.0)
+        wait.mul_f64(1.0 - self.spread() / 4.0)
     }
 
-    /// A number from 0 up to 1 (SplitMix64).
+    /// A number from 0 up to 1 (`SplitMix64`).
     fn spread(&mut self) -> f64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.seed;

@@ -6,6 +6,7 @@ use crate::queue::Rank;
 use iptables::build::{
     self, BuildContext, Capabilities, EndpointComments, InvalidPackets, NodeRules, ServiceRules,
 };
+use model::crossing::LARGE_CLUSTER_ENDPOINTS;
 use model::resolve::{Context, resolve, resolve_node};
 use model::snapshot::{Change, Snapshot, Touched};
 use model::{DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
@@ -148,7 +149,11 @@ impl World {
 
     /// Whether rules written now carry the comments of endpoints.
     pub(crate) fn comments(&self, family: Family) -> EndpointComments {
-        EndpointComments::for_listed(*self.totals.get(family))
+        if *self.totals.get(family) > LARGE_CLUSTER_ENDPOINTS {
+            EndpointComments::Omitted
+        } else {
+            EndpointComments::Kept
+        }
     }
 
     /// Brings counts and notes up to date, and says what is new.

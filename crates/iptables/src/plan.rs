@@ -20,7 +20,7 @@ impl Plan {
 
 /// One step: a restore, then dispatch rules to take out, then chains to retire.
 ///
-/// On nf_tables, [`Step::delete`] goes by netlink and rule handle, since iptables needs 96 ms and more to find a rule
+/// On `nf_tables`, [`Step::delete`] goes by netlink and rule handle, since iptables needs 96 ms and more to find a rule
 /// by its specification in a large chain (kernel-facts.md, iptables 1); on legacy all of it is one restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {

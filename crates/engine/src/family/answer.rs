@@ -40,7 +40,7 @@ impl FamilyLoop {
         }
     }
 
-    fn committed(&mut self, work: Work) {
+    fn committed(&mut self, work: Box<Work>) {
         if work.then.is_some() {
             self.follow_up = Some(work);
             return;
@@ -88,7 +88,7 @@ impl FamilyLoop {
     }
 
     /// Nothing is lost: what the step was about is queued again, and read before it is written again.
-    fn commit_failed(&mut self, work: Work, failure: Failure, now: Duration) {
+    fn commit_failed(&mut self, work: Box<Work>, failure: Failure, now: Duration) {
         if !self.trusts_failed_steps() {
             self.have.doubt(&work.batch);
             self.need = self.need.max(Need::Doubted);
@@ -204,7 +204,11 @@ impl FamilyLoop {
         self.failures.readings = 0;
         self.worked();
         self.need = Need::Nothing;
-        self.next_look = now + self.config.sync_period;
+        self.next_look = if self.seeded.has(Fault::NeverLooks) {
+            Duration::MAX
+        } else {
+            now + self.config.sync_period
+        };
     }
 
     fn observed(&mut self, world: &World, need: Need, observation: Observation, now: Duration) {
@@ -230,7 +234,12 @@ impl FamilyLoop {
     }
 
     fn settle_everything(&mut self, world: &World, now: Duration) {
-        self.begin_run(now, RunKind::Full);
+        let mut since = now;
+        if self.last_full.is_none() {
+            // All that came before the first sync is in it, and none of it comes before the rest.
+            since = std::mem::take(&mut self.changed).since.unwrap_or(now);
+        }
+        self.begin_run(since, RunKind::Full);
         self.queue.push(Rank::Node, Item::Node);
         for name in world.services() {
             let rank = world.rank(name);

@@ -125,7 +125,7 @@ impl FamilyLoop {
             size,
             then,
         };
-        self.out = Some(Outstanding::Commit(work));
+        self.out = Some(Outstanding::Commit(Box::new(work)));
         Effect::Commit(step)
     }
 

@@ -98,7 +98,10 @@ fn tail_is_last(ruleset: &Ruleset) -> Result<(), String> {
     if chain.rules[first..].iter().all(is_tail) {
         Ok(())
     } else {
-        Err(format!("the jump to the node ports is not last: {:#?}", chain.rules))
+        Err(format!(
+            "the jump to the node ports is not last: {:#?}",
+            chain.rules
+        ))
     }
 }
 
@@ -176,10 +179,20 @@ impl Addresses {
 
 fn answer(frontend: &Frontend, port: &DesiredPort) -> Answer {
     let routes = [frontend.routes.pod, frontend.routes.node, frontend.routes.outside];
-    let is_delivered = routes.iter().any(|route| matches!(route, Route::Endpoints { .. }));
+    let is_delivered = routes
+        .iter()
+        .any(|route| matches!(route, Route::Endpoints { .. }));
     Answer {
-        by: if is_delivered { port.reachable.iter().copied().collect() } else { BTreeSet::new() },
-        refusal: if is_delivered { Refusal::Wrong } else { Refusal::Right },
+        by: if is_delivered {
+            port.reachable.iter().copied().collect()
+        } else {
+            BTreeSet::new()
+        },
+        refusal: if is_delivered {
+            Refusal::Wrong
+        } else {
+            Refusal::Right
+        },
     }
 }
 
@@ -203,12 +216,20 @@ pub fn unanswered(ruleset: &Ruleset, must: &Addresses) -> Vec<String> {
 
 /// Where nat may send a packet for an address, whatever its source.
 fn translated(ruleset: &Ruleset, address: &Address) -> BTreeSet<SocketAddr> {
-    let name = if address.ip.is_some() { "KUBE-SERVICES" } else { "KUBE-NODEPORTS" };
+    let name = if address.ip.is_some() {
+        "KUBE-SERVICES"
+    } else {
+        "KUBE-NODEPORTS"
+    };
     let mut found = BTreeSet::new();
     let Some(chain) = chain_of(ruleset, TableName::Nat, name) else {
         return found;
     };
-    for rule in chain.rules.iter().filter(|rule| !is_tail(rule) && is_for(rule, address)) {
+    for rule in chain
+        .rules
+        .iter()
+        .filter(|rule| !is_tail(rule) && is_for(rule, address))
+    {
         if let Target::Jump(next) = &rule.target {
             collect(ruleset, next, &mut found, 0);
         }
@@ -236,15 +257,16 @@ fn collect(ruleset: &Ruleset, name: &ChainName, found: &mut BTreeSet<SocketAddr>
 }
 
 fn is_refused(ruleset: &Ruleset, address: &Address) -> bool {
-    ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"].iter().any(|name| {
-        let chain = chain_of(ruleset, TableName::Filter, name);
-        chain.is_some_and(|chain| {
-            chain
-                .rules
-                .iter()
-                .any(|rule| is_for(rule, address) && matches!(rule.target, Target::Reject(_) | Target::Drop))
+    ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"]
+        .iter()
+        .any(|name| {
+            let chain = chain_of(ruleset, TableName::Filter, name);
+            chain.is_some_and(|chain| {
+                chain.rules.iter().any(|rule| {
+                    is_for(rule, address) && matches!(rule.target, Target::Reject(_) | Target::Drop)
+                })
+            })
         })
-    })
 }
 
 /// Whether a rule is about packets to this address, whatever their source.

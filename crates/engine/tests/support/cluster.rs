@@ -78,6 +78,21 @@ impl Cluster {
         cluster
     }
 
+    /// A cluster of objects that somebody else made.
+    pub fn of(snapshot: &Snapshot, facts: &NodeFacts, settings: &Settings) -> Cluster {
+        let mut cluster = Cluster::new(0);
+        cluster.services = snapshot.services().map(|s| (s.name.clone(), s.clone())).collect();
+        cluster.slices = snapshot.slices().map(|s| (s.name.clone(), s.clone())).collect();
+        if let Some(node) = snapshot.node(&facts.name) {
+            cluster.node = node.clone();
+        } else {
+            cluster.node.name = "nobody".into();
+        }
+        cluster.facts = facts.clone();
+        cluster.settings = settings.clone();
+        cluster
+    }
+
     /// The same objects in a snapshot that has seen nothing else.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new();
@@ -88,7 +103,11 @@ impl Cluster {
     }
 
     pub fn objects(&self) -> Vec<Object> {
-        let services = self.services.values().cloned().map(|s| Object::Service(Box::new(s)));
+        let services = self
+            .services
+            .values()
+            .cloned()
+            .map(|s| Object::Service(Box::new(s)));
         let slices = self.slices.values().cloned().map(|s| Object::Slice(Box::new(s)));
         let mut all: Vec<Object> = services.chain(slices).collect();
         all.push(Object::Node(self.node.clone()));
@@ -139,10 +158,14 @@ impl Cluster {
     /// A random service of this name.
     fn service(&mut self, name: ServiceName, purpose: &str) -> Service {
         self.made += 1;
-        let kind = *self
+        let kind = *self.rng.pick(&[
+            ServiceKind::ClusterIp,
+            ServiceKind::NodePort,
+            ServiceKind::LoadBalancer,
+        ]);
+        let (v4, v6) = *self
             .rng
-            .pick(&[ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer]);
-        let (v4, v6) = *self.rng.pick(&[(true, false), (true, true), (true, true), (false, true)]);
+            .pick(&[(true, false), (true, true), (true, true), (false, true)]);
         let policy = |cluster: &mut Cluster, internal, external| {
             let local = cluster.rng.percent(35);
             cluster.count(if local { internal } else { external });
@@ -191,7 +214,11 @@ impl Cluster {
         } else {
             ports.push(("p80", Protocol::Tcp, 80));
             if self.rng.percent(30) {
-                ports.push(("q", *self.rng.pick(&[Protocol::Udp, Protocol::Sctp, Protocol::Tcp]), 8080));
+                ports.push((
+                    "q",
+                    *self.rng.pick(&[Protocol::Udp, Protocol::Sctp, Protocol::Tcp]),
+                    8080,
+                ));
             }
         }
         let mut made: Vec<ServicePort> = Vec::new();
@@ -218,7 +245,16 @@ impl Cluster {
                 let ip = if rng.percent(70) {
                     IpAddr::from(Ipv4Addr::new(203, 0, v4, n + 1))
                 } else {
-                    IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, u16::from(v4), 0, 0, 0, 0, u16::from(n) + 1))
+                    IpAddr::from(Ipv6Addr::new(
+                        0x2001,
+                        0xdb8,
+                        u16::from(v4),
+                        0,
+                        0,
+                        0,
+                        0,
+                        u16::from(n) + 1,
+                    ))
                 };
                 if !ips.contains(&ip) {
                     ips.push(ip);
@@ -227,9 +263,15 @@ impl Cluster {
             ips.into_boxed_slice()
         };
         service.external_ips = of(&mut self.rng, 113, 25);
-        service.affinity = self.rng.percent(20).then_some(Affinity { timeout_seconds: 10_800 });
+        service.affinity = self.rng.percent(20).then_some(Affinity {
+            timeout_seconds: 10_800,
+        });
         let is_balanced = service.kind == ServiceKind::LoadBalancer;
-        service.load_balancer_ips = if is_balanced { of(&mut self.rng, 114, 75) } else { Box::default() };
+        service.load_balancer_ips = if is_balanced {
+            of(&mut self.rng, 114, 75)
+        } else {
+            Box::default()
+        };
         service.source_ranges = if is_balanced && self.rng.percent(40) {
             ["192.168.0.0/24", "198.51.100.0/25", "fd00:1::/64"]
                 .iter()
@@ -421,7 +463,12 @@ impl Cluster {
         };
         let endpoints = (0..1001u16)
             .map(|n| SliceEndpoint {
-                ip: IpAddr::from([10, 99, u8::try_from(n >> 8).unwrap(), u8::try_from(n & 255).unwrap()]),
+                ip: IpAddr::from([
+                    10,
+                    99,
+                    u8::try_from(n >> 8).unwrap(),
+                    u8::try_from(n & 255).unwrap(),
+                ]),
                 conditions: unready,
                 node: None,
                 hints: None,
@@ -467,7 +514,11 @@ impl Cluster {
     /// The watch broke, and all objects of a kind come again.
     fn list_again(&mut self) -> Vec<Heard> {
         let kind = *self.rng.pick(&[Kind::Service, Kind::Slice]);
-        let objects = self.objects().into_iter().filter(|object| object.kind() == kind).collect();
+        let objects = self
+            .objects()
+            .into_iter()
+            .filter(|object| object.kind() == kind)
+            .collect();
         self.count("listed again");
         vec![Heard::Objects(Change::ReplaceAll { kind, objects })]
     }
@@ -479,8 +530,14 @@ impl Cluster {
             Family::V6 => IpAddr::from(Ipv6Addr::new(0xfd00, 0x10, 0, 0, 0, 0, 0, u16::from(n) + 1)),
         };
         let conditions = self.conditions();
-        let node = self.rng.pick(&[Some(NODE), Some("node-b"), Some("node-b"), None]).map(Arc::from);
-        let zones = self.rng.percent(25).then(|| *self.rng.pick(&["zone-a", "zone-b"]));
+        let node = self
+            .rng
+            .pick(&[Some(NODE), Some("node-b"), Some("node-b"), None])
+            .map(Arc::from);
+        let zones = self
+            .rng
+            .percent(25)
+            .then(|| *self.rng.pick(&["zone-a", "zone-b"]));
         SliceEndpoint {
             ip,
             conditions,
@@ -513,7 +570,11 @@ impl Cluster {
 
     /// A service that may be changed at will; the API server's stays.
     fn some_service(&mut self) -> Option<ServiceName> {
-        let names: Vec<&ServiceName> = self.services.keys().filter(|name| &*name.namespace != "default").collect();
+        let names: Vec<&ServiceName> = self
+            .services
+            .keys()
+            .filter(|name| &*name.namespace != "default")
+            .collect();
         (!names.is_empty()).then(|| (*self.rng.pick(&names)).clone())
     }
 

@@ -66,13 +66,21 @@ pub const ALL: [Property; 10] = [
 ];
 
 fn backend(rng: &mut Rng) -> Backend {
-    if rng.percent(25) { Backend::Legacy } else { Backend::NfTables }
+    if rng.percent(25) {
+        Backend::Legacy
+    } else {
+        Backend::NfTables
+    }
 }
 
 /// Ok when nothing was unanswered on the way.
 fn unbroken(rig: &mut Rig) -> Result<(), String> {
     let broken = rig.take_broken();
-    if broken.is_empty() { Ok(()) } else { Err(broken.join("\n")) }
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(broken.join("\n"))
+    }
 }
 
 /// Settled, compared, and answered at every moment.
@@ -134,7 +142,13 @@ fn a_settled_state_needs_nothing(seed: u64, seeded: Seeded) -> Result<Coverage, 
         return Err(format!("{family}: a step for nothing: {step:#?}"));
     }
     let full = rig.kernel.journal().iter().filter(|entry| {
-        matches!(entry, Journal::Observe { scope: kernel::Scope::Everything, .. })
+        matches!(
+            entry,
+            Journal::Observe {
+                scope: kernel::Scope::Everything,
+                ..
+            }
+        )
     });
     if full.count() < 2 {
         return Err("there was no full sync in two hours".to_owned());
@@ -261,7 +275,9 @@ fn strangers_step(at: usize) -> Step {
     ] {
         let mut write = TableWrite::default();
         let own = name(&format!("STRANGER-{at}"));
-        write.chains.insert(own.clone(), vec![stranger_rule(Target::Return, "own")]);
+        write
+            .chains
+            .insert(own.clone(), vec![stranger_rule(Target::Return, "own")]);
         for chain in builtin {
             let jump = stranger_rule(Target::Jump(own.clone()), &format!("jump {at}"));
             let rule = stranger_rule(Target::Accept, &format!("accept {at}"));
@@ -294,7 +310,9 @@ fn a_strangers_rules_survive(seed: u64, seeded: Seeded) -> Result<Coverage, Stri
     let mut rig = Rig::new(&cluster, backend(&mut rng), seeded);
     let edit = |rig: &mut Rig, at| {
         for family in Family::ALL {
-            rig.kernel.edit(family, &Edit::Step(Box::new(strangers_step(at)))).unwrap();
+            rig.kernel
+                .edit(family, &Edit::Step(Box::new(strangers_step(at))))
+                .unwrap();
         }
     };
     if rng.percent(50) {
@@ -334,10 +352,15 @@ fn a_flushed_table_is_repaired(seed: u64, seeded: Seeded) -> Result<Coverage, St
         rig.watch_nothing();
         let table = *rng.pick(&[TableName::Nat, TableName::Filter]);
         let family = *rng.pick(&Family::ALL);
-        let edit = if rng.percent(50) { Edit::Flush(table) } else { Edit::Wipe(table) };
+        let edit = if rng.percent(50) {
+            Edit::Flush(table)
+        } else {
+            Edit::Wipe(table)
+        };
         rig.kernel.edit(family, &edit).unwrap();
         rig.pass(Duration::from_secs(31));
-        rig.compare_both(&cluster).map_err(|text| format!("after {edit:?}: {text}"))?;
+        rig.compare_both(&cluster)
+            .map_err(|text| format!("after {edit:?}: {text}"))?;
         rig.watch_only(&cluster);
         some_changes(&mut rig, &mut cluster, &mut rng);
         settled(&mut rig, &cluster)?;
@@ -358,10 +381,22 @@ fn the_way_does_not_matter(seed: u64, seeded: Seeded) -> Result<Coverage, String
     let mut ways: Vec<(&str, Vec<Heard>, bool)> = vec![
         ("one by one", heard.clone(), true),
         ("squashed", heard.clone(), false),
-        ("doubled", heard.iter().flat_map(|heard| [heard.clone(), heard.clone()]).collect(), true),
+        (
+            "doubled",
+            heard
+                .iter()
+                .flat_map(|heard| [heard.clone(), heard.clone()])
+                .collect(),
+            true,
+        ),
     ];
     // In another order only what objects end up as can be told, so each object's last word is told, last one first.
-    let mut last: Vec<Heard> = end.objects().into_iter().map(super::cluster::apply).rev().collect();
+    let mut last: Vec<Heard> = end
+        .objects()
+        .into_iter()
+        .map(super::cluster::apply)
+        .rev()
+        .collect();
     last.extend(gone(&start, &end));
     last.push(Heard::Facts(end.facts.clone()));
     ways.push(("reversed", last, false));
@@ -382,7 +417,10 @@ fn the_way_does_not_matter(seed: u64, seeded: Seeded) -> Result<Coverage, String
 }
 
 fn gone(start: &Cluster, end: &Cluster) -> Vec<Heard> {
-    let services = start.services.keys().filter(|name| !end.services.contains_key(*name));
+    let services = start
+        .services
+        .keys()
+        .filter(|name| !end.services.contains_key(*name));
     let slices = start.slices.keys().filter(|name| !end.slices.contains_key(*name));
     services
         .cloned()
@@ -406,7 +444,11 @@ fn a_change_writes_only_its_own_service(seed: u64, seeded: Seeded) -> Result<Cov
     for _ in 0..4 {
         rig.kernel.clear_journal();
         let before = cluster.clone();
-        let heard = if rng.percent(40) { cluster.cross_threshold() } else { cluster.change() };
+        let heard = if rng.percent(40) {
+            cluster.cross_threshold()
+        } else {
+            cluster.change()
+        };
         let touched = touched(&before, &heard);
         for heard in heard {
             rig.hear(heard);
@@ -451,13 +493,22 @@ fn only_touched(step: &Step, touched: &Option<BTreeSet<ServiceName>>) -> Result<
 /// Dispatch chains are never rewritten, and no rule is put in that is taken out by the same step.
 fn no_rewriting(step: &Step) -> Result<(), String> {
     for (table, write) in &step.write {
-        for chain in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"] {
+        for chain in [
+            "KUBE-SERVICES",
+            "KUBE-NODEPORTS",
+            "KUBE-EXTERNAL-SERVICES",
+            "KUBE-PROXY-FIREWALL",
+        ] {
             if write.chains.contains_key(&name(chain)) {
                 return Err(format!("{table} {chain} was written whole"));
             }
         }
         for (chain, rule) in &write.insert {
-            if step.delete.iter().any(|(t, c, r)| t == table && c == chain && r == rule) {
+            if step
+                .delete
+                .iter()
+                .any(|(t, c, r)| t == table && c == chain && r == rule)
+            {
                 return Err(format!("{table} {chain}: {rule:?} was replaced by itself"));
             }
         }
@@ -478,7 +529,11 @@ fn a_refused_service_holds_up_no_other(seed: u64, seeded: Seeded) -> Result<Cove
     settled(&mut rig, &cluster)?;
     for family in Family::ALL {
         let chains = &rig.kernel.ruleset(family).tables[&TableName::Nat].chains;
-        let own: Vec<ChainName> = chains.keys().filter(|name| name.as_str().starts_with("KUBE-SEP-")).cloned().collect();
+        let own: Vec<ChainName> = chains
+            .keys()
+            .filter(|name| name.as_str().starts_with("KUBE-SEP-"))
+            .cloned()
+            .collect();
         if own.is_empty() {
             continue;
         }

@@ -37,6 +37,8 @@ pub struct Rig {
     config: EngineConfig,
     seeded: Seeded,
     watch: Arc<Mutex<Watch>>,
+    /// How long each effect takes.
+    pub effect_takes: Duration,
     /// Changes that are heard while a step is on its way, one for each step.
     pub meanwhile: VecDeque<Heard>,
 }
@@ -57,20 +59,81 @@ impl Rig {
         Rig::on(kernel, cluster, config, seeded)
     }
 
-    fn on(mut kernel: FakeKernel, cluster: &Cluster, config: EngineConfig, seeded: Seeded) -> Rig {
+    /// On a kernel that holds something, with the steps and pace of the daemon.
+    pub fn on_host(kernel: FakeKernel, cluster: &Cluster) -> Rig {
+        let backend = match kernel.backend() {
+            kernel::Backend::NfTables => Backend::NfTables,
+            kernel::Backend::Legacy => Backend::Legacy,
+        };
+        let config = EngineConfig {
+            backend,
+            ..EngineConfig::default()
+        };
+        Rig::on(kernel, cluster, config, Seeded::default())
+    }
+
+    /// An engine that has heard of objects, but not that these are all.
+    pub fn unlisted(kernel: FakeKernel, cluster: &Cluster) -> Rig {
+        let mut rig = Rig::bare(
+            kernel,
+            cluster,
+            EngineConfig::default(),
+            Seeded::default(),
+            &Family::ALL,
+        );
+        for object in cluster.objects() {
+            rig.hear(Heard::Objects(Change::Apply(object)));
+        }
+        rig
+    }
+
+    /// On a host with one family.
+    pub fn single(kernel: FakeKernel, cluster: &Cluster, family: Family) -> Rig {
+        let mut rig = Rig::bare(
+            kernel,
+            cluster,
+            EngineConfig::default(),
+            Seeded::default(),
+            &[family],
+        );
+        rig.list(cluster);
+        rig
+    }
+
+    fn on(kernel: FakeKernel, cluster: &Cluster, config: EngineConfig, seeded: Seeded) -> Rig {
+        let mut rig = Rig::bare(kernel, cluster, config, seeded, &Family::ALL);
+        rig.list(cluster);
+        rig
+    }
+
+    fn bare(
+        mut kernel: FakeKernel,
+        cluster: &Cluster,
+        config: EngineConfig,
+        seeded: Seeded,
+        families: &[Family],
+    ) -> Rig {
         let watch = Arc::new(Mutex::new(Watch::default()));
         let witness = watch.clone();
         kernel.watch(Box::new(move |family, ruleset| {
             let mut watch = witness.lock().unwrap();
             let broken = check::unanswered(ruleset, watch.must.get(family));
-            watch.broken.extend(broken.into_iter().map(|text| format!("{family}: {text}")));
+            watch
+                .broken
+                .extend(broken.into_iter().map(|text| format!("{family}: {text}")));
         }));
         let host = Host {
-            families: PerFamily::from_fn(|_| Some(CAPABILITIES)),
+            families: PerFamily::from_fn(|family| families.contains(&family).then_some(CAPABILITIES)),
             invalid: InvalidPackets::Dropped,
         };
-        let engine = Engine::seeded(cluster.settings.clone(), cluster.facts.clone(), &host, &config, seeded);
-        let mut rig = Rig {
+        let engine = Engine::seeded(
+            cluster.settings.clone(),
+            cluster.facts.clone(),
+            &host,
+            &config,
+            seeded,
+        );
+        Rig {
             kernel,
             engine,
             now: Duration::from_secs(1),
@@ -78,15 +141,18 @@ impl Rig {
             config,
             seeded,
             watch,
+            effect_takes: Duration::from_millis(20),
             meanwhile: VecDeque::new(),
-        };
-        rig.list(cluster);
-        rig
+        }
     }
 
     fn list(&mut self, cluster: &Cluster) {
         for kind in [Kind::Node, Kind::Service, Kind::Slice] {
-            let objects = cluster.objects().into_iter().filter(|object| object.kind() == kind).collect();
+            let objects = cluster
+                .objects()
+                .into_iter()
+                .filter(|object| object.kind() == kind)
+                .collect();
             self.hear(Heard::Objects(Change::ReplaceAll { kind, objects }));
             self.engine.handle(Event::Listed(kind), self.now);
         }
@@ -114,7 +180,10 @@ impl Rig {
         for family in Family::ALL {
             let (desired, _) =
                 Desired::from_snapshot(&cluster.snapshot(), family, &cluster.facts, &cluster.settings);
-            watch.must.get_mut(family).keep_common(&Addresses::answered(&desired));
+            watch
+                .must
+                .get_mut(family)
+                .keep_common(&Addresses::answered(&desired));
         }
     }
 
@@ -140,7 +209,8 @@ impl Rig {
     /// Does everything there is to do now. Gives the number of effects.
     pub fn work(&mut self) -> usize {
         let mut effects = 0;
-        loop {
+        for round in 0.. {
+            assert!(round < 20_000, "the engine finds no end");
             let before = effects;
             for family in Family::ALL {
                 if let Some(effect) = self.engine.next(family, self.now) {
@@ -149,15 +219,16 @@ impl Rig {
                     if let Some(heard) = self.meanwhile.pop_front() {
                         self.hear(heard);
                     }
-                    self.now += Duration::from_millis(20);
+                    self.now += self.effect_takes;
                     self.engine.handle(Event::Answer(family, answer), self.now);
                 }
             }
-            let due = Family::ALL.iter().any(|family| self.engine.wake_at(*family).is_some_and(|at| at <= self.now));
+            let due = Family::ALL
+                .iter()
+                .any(|family| self.engine.wake_at(*family).is_some_and(|at| at <= self.now));
             if effects == before && !due {
                 break;
             }
-            assert!(effects < 20_000, "the engine finds no end");
         }
         self.reports.extend(self.engine.take_reports());
         effects
@@ -178,14 +249,19 @@ impl Rig {
                 self.hear(heard);
                 continue;
             }
-            let wake = families.iter().filter_map(|family| self.engine.wake_at(*family)).min();
+            let wake = families
+                .iter()
+                .filter_map(|family| self.engine.wake_at(*family))
+                .min();
             match wake {
                 Some(at) if at <= deadline => self.now = self.now.max(at),
                 _ => {
                     let status = Family::ALL.map(|family| self.engine.status(family));
                     let reports = self.last_reports();
                     let now = self.now;
-                    return Err(format!("{now:?}: not in sync after {patience:?}: {status:#?} {reports:#?}"));
+                    return Err(format!(
+                        "{now:?}: not in sync after {patience:?}: {status:#?} {reports:#?}"
+                    ));
                 }
             }
         }
@@ -200,7 +276,10 @@ impl Rig {
         let until = self.now + time;
         loop {
             self.work();
-            let wake = Family::ALL.iter().filter_map(|family| self.engine.wake_at(*family)).min();
+            let wake = Family::ALL
+                .iter()
+                .filter_map(|family| self.engine.wake_at(*family))
+                .min();
             match wake {
                 Some(at) if at <= until => self.now = self.now.max(at),
                 _ => break,
@@ -225,7 +304,8 @@ impl Rig {
 
     /// Whether the kernel holds what the objects say, compared with what is built from scratch.
     pub fn compare(&self, cluster: &Cluster, family: Family) -> Result<(), String> {
-        let (desired, _) = Desired::from_snapshot(&cluster.snapshot(), family, &cluster.facts, &cluster.settings);
+        let (desired, _) =
+            Desired::from_snapshot(&cluster.snapshot(), family, &cluster.facts, &cluster.settings);
         let context = BuildContext {
             capabilities: CAPABILITIES,
             endpoint_comments: EndpointComments::Kept,
@@ -236,7 +316,9 @@ impl Rig {
     }
 
     pub fn compare_both(&self, cluster: &Cluster) -> Result<(), String> {
-        Family::ALL.iter().try_for_each(|family| self.compare(cluster, *family))
+        Family::ALL
+            .iter()
+            .try_for_each(|family| self.compare(cluster, *family))
     }
 
     fn carry_out(&mut self, family: Family, effect: Effect) -> Answer {
@@ -282,7 +364,9 @@ fn scopes(reading: &Reading) -> Vec<Scope> {
 
 fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
     let cause = match kind {
-        FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => Cause::Host,
+        FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
+            Cause::Host
+        }
         FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
     };
     Failure {

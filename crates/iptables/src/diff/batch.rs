@@ -11,7 +11,7 @@ use model::ServiceName;
 /// In which order the parts of a batch go to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOrder {
-    /// One step, whose deletions come after everything it writes (nf_tables).
+    /// One step, whose deletions come after everything it writes (`nf_tables`).
     AtOnce,
     /// Rules of the filter table are deleted by a second step. On legacy the deletions are lines of each table's
     /// restore, and an address would no longer be refused before it is translated.

@@ -2,6 +2,8 @@
 
 use crate::ast::{ChainName, Match, Rule, TableName, Target};
 use crate::names::{OwnChain, StaticChain};
+use crate::parse;
+use crate::render::RuleText;
 use data_encoding::BASE32;
 use model::{Family, ServiceName};
 use std::fmt;
@@ -169,7 +171,7 @@ pub struct DispatchRule {
     /// Where it stands.
     pub place: Place,
     family: Family,
-    text: Box<Rule>,
+    text: Box<str>,
 }
 
 impl DispatchRule {
@@ -178,13 +180,13 @@ impl DispatchRule {
         DispatchRule {
             place,
             family,
-            text: Box::new(rule.clone()),
+            text: RuleText { rule, family }.to_string().into_boxed_str(),
         }
     }
 
     /// The rule itself.
     pub fn rule(&self) -> Rule {
-        (*self.text).clone()
+        parse::rule(&self.text, self.family).expect("invariant: what was rendered can be parsed")
     }
 }
 

@@ -94,7 +94,7 @@ impl NodeDifference {
 
     fn fill(&mut self, table: TableName, chain: ChainName, rules: Vec<Rule>) {
         if chain == StaticChain::Firewall.name() {
-            self.complete(table, chain, rules);
+            self.complete(table, &chain, rules);
         } else if self.after.rules(table, &chain) != Some(&rules) {
             self.after.record_chain(table, &chain, rules.clone());
             self.table(table).chains.insert(chain, rules);
@@ -102,15 +102,15 @@ impl NodeDifference {
     }
 
     /// A chain that is shared with the kubelet gets the rules that it lacks, and keeps those it has.
-    fn complete(&mut self, table: TableName, chain: ChainName, rules: Vec<Rule>) {
+    fn complete(&mut self, table: TableName, chain: &ChainName, rules: Vec<Rule>) {
         self.ensure(table, chain.clone());
-        let mut all = self.after.rules(table, &chain).cloned().unwrap_or_default();
+        let mut all = self.after.rules(table, chain).cloned().unwrap_or_default();
         let missing: Vec<Rule> = rules.into_iter().filter(|rule| !all.contains(rule)).collect();
         for rule in missing {
             all.push(rule.clone());
             self.table(table).append.push((chain.clone(), rule));
         }
-        self.after.record_chain(table, &chain, all);
+        self.after.record_chain(table, chain, all);
     }
 
     fn ensure(&mut self, table: TableName, chain: ChainName) {
@@ -126,7 +126,10 @@ impl NodeDifference {
         for jump in want {
             let have = self.after.rules(jump.table, &jump.from);
             if have.is_none_or(|rules| !rules.contains(&jump.rule)) {
-                missing.entry((jump.table, jump.from)).or_default().push(jump.rule);
+                missing
+                    .entry((jump.table, jump.from))
+                    .or_default()
+                    .push(jump.rule);
             }
         }
         for ((table, from), rules) in missing {
@@ -155,7 +158,9 @@ impl NodeDifference {
             self.after.record_tail(rule);
         }
         self.after.position = TailPosition::Last;
-        let surplus = surplus.iter().map(|rule| DispatchRule::new(family, Place::NatServices, rule));
+        let surplus = surplus
+            .iter()
+            .map(|rule| DispatchRule::new(family, Place::NatServices, rule));
         self.delete.extend(surplus);
     }
 }

@@ -141,11 +141,7 @@ struct DispatchDifference {
 }
 
 impl DispatchDifference {
-    fn new<'a>(
-        family: Family,
-        want: impl Iterator<Item = (Place, &'a Rule)>,
-        have: &[DispatchRule],
-    ) -> Self {
+    fn new<'a>(family: Family, want: impl Iterator<Item = (Place, &'a Rule)>, have: &[DispatchRule]) -> Self {
         let mut unmatched: Vec<DispatchRule> = have.to_vec();
         let mut insert = Vec::new();
         let mut after = Vec::new();

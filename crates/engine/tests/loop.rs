@@ -1,0 +1,274 @@
+//! The loop's own promises: when it begins, how it paces itself, what goes first, and what it does with what is there.
+
+mod support;
+
+use engine::fault::Seeded;
+use engine::{Backend, Event};
+use iptables::ast::{Ruleset, TableName};
+use iptables::plan::Step;
+use kernel::fake::FakeKernel;
+use kernel::{FailureKind, RuleKernel};
+use model::object::Kind;
+use model::{Family, ServiceName};
+use scenario::{GoldenCase, golden_cases};
+use std::time::Duration;
+use support::cluster::{Cluster, Heard};
+use support::rig::Rig;
+
+fn upstreams(case: &GoldenCase, family: Family) -> Ruleset {
+    iptables::parse::save(case.saved.get(family), family).ruleset
+}
+
+fn golden(case: &GoldenCase) -> Cluster {
+    Cluster::of(&case.snapshot, &case.facts, &case.settings)
+}
+
+#[test]
+fn upstreams_rules_are_adopted_without_a_write() {
+    for case in golden_cases() {
+        let mut kernel = FakeKernel::new(kernel::Backend::NfTables);
+        for family in Family::ALL {
+            kernel.load(family, upstreams(&case, family));
+        }
+        let generation = kernel.generation();
+        let mut rig = Rig::on_host(kernel, &golden(&case));
+        rig.settle().unwrap();
+        rig.pass(Duration::from_secs(4000));
+        assert_eq!(rig.steps(), [], "{}", case.name);
+        assert_eq!(rig.kernel.generation(), generation, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_first_load_leaves_what_upstream_leaves() {
+    for case in golden_cases() {
+        for backend in [kernel::Backend::NfTables, kernel::Backend::Legacy] {
+            let mut rig = Rig::on_host(FakeKernel::new(backend), &golden(&case));
+            rig.settle().unwrap();
+            for family in Family::ALL {
+                let want = upstreams(&case, family);
+                let found = iptables::compare::differences(&want, rig.kernel.ruleset(family));
+                let found: Vec<String> = found.iter().map(|d| d.text(family).to_string()).collect();
+                assert!(found.is_empty(), "{} {family} {backend:?}: {found:#?}", case.name);
+            }
+        }
+    }
+}
+
+/// A cluster of this many services with an endpoint each, `default/kubernetes` and a DNS service among them.
+fn crowd(services: usize) -> Cluster {
+    let mut cluster = Cluster::new(3);
+    while cluster.services.len() < services {
+        cluster.add_service();
+        cluster.add_slice();
+    }
+    cluster
+}
+
+fn loaded(backend: kernel::Backend, cluster: &Cluster) -> Rig {
+    let mut rig = Rig::on_host(FakeKernel::new(backend), cluster);
+    rig.settle().unwrap();
+    rig.compare_both(cluster).unwrap();
+    rig
+}
+
+fn steps_of(rig: &Rig, family: Family) -> Vec<&Step> {
+    rig.steps()
+        .into_iter()
+        .filter(|(f, _)| *f == family)
+        .map(|(_, step)| step)
+        .collect()
+}
+
+#[test]
+fn a_first_load_on_nf_tables_goes_in_steps_of_a_hundred_services() {
+    let cluster = crowd(350);
+    let rig = loaded(kernel::Backend::NfTables, &cluster);
+    let steps = steps_of(&rig, Family::V4);
+    assert!(steps.len() >= 3, "{} steps", steps.len());
+    for step in steps {
+        assert!(
+            step.services.len() <= 100,
+            "{} services in a step",
+            step.services.len()
+        );
+    }
+}
+
+#[test]
+fn a_first_load_on_legacy_is_one_restore() {
+    let cluster = crowd(350);
+    let rig = loaded(kernel::Backend::Legacy, &cluster);
+    assert_eq!(steps_of(&rig, Family::V4).len(), 1);
+}
+
+#[test]
+fn the_first_step_brings_the_jumps_the_api_server_and_dns() {
+    let cluster = crowd(350);
+    let rig = loaded(kernel::Backend::NfTables, &cluster);
+    let first = steps_of(&rig, Family::V4)[0];
+    for name in [
+        ServiceName::new("default", "kubernetes"),
+        ServiceName::new("kube-system", "kube-dns"),
+    ] {
+        let wants_v4 = cluster.services[&name].cluster_ips.v4.is_some();
+        assert_eq!(first.services.contains(&name), wants_v4, "{name}");
+    }
+    assert!(
+        first.write[&TableName::Nat]
+            .insert
+            .iter()
+            .any(|(chain, _)| chain.as_str() == "PREROUTING")
+    );
+}
+
+#[test]
+fn each_step_ends_with_the_dispatch_of_its_own_services() {
+    let cluster = crowd(350);
+    let rig = loaded(kernel::Backend::NfTables, &cluster);
+    for step in steps_of(&rig, Family::V4) {
+        let nat = &step.write[&TableName::Nat];
+        let dispatched = nat
+            .insert
+            .iter()
+            .filter(|(chain, _)| chain.as_str().starts_with("KUBE-"));
+        for (_, rule) in dispatched {
+            let comment = rule.comment().unwrap();
+            let own = step
+                .services
+                .iter()
+                .any(|name| comment.starts_with(&name.to_string()));
+            assert!(own, "{comment} in the step of {:?}", step.services);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_done_before_both_lists_have_come() {
+    let cluster = crowd(5);
+    let mut rig = Rig::unlisted(FakeKernel::new(kernel::Backend::NfTables), &cluster);
+    rig.engine.handle(Event::Listed(Kind::Service), rig.now);
+    rig.pass(Duration::from_secs(120));
+    assert!(rig.kernel.journal().is_empty());
+    rig.engine.handle(Event::Listed(Kind::Slice), rig.now);
+    rig.settle().unwrap();
+    assert!(!rig.steps().is_empty());
+}
+
+/// Changes come every 100 ms for 20 s; `minSyncPeriod` is 1 s.
+#[test]
+fn runs_are_a_min_sync_period_apart() {
+    let mut cluster = crowd(20);
+    let mut rig = loaded(kernel::Backend::NfTables, &cluster);
+    rig.pass(Duration::from_secs(5));
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        for heard in cluster.change() {
+            rig.hear(heard);
+        }
+        rig.kernel.clear_journal();
+        rig.pass(Duration::from_millis(100));
+        if !steps_of(&rig, Family::V4).is_empty() {
+            times.push(rig.now);
+        }
+    }
+    assert!(times.len() >= 10, "only {} runs in 20 s", times.len());
+    // A run is seen up to 100 ms after it began, and may take a few steps of 20 ms.
+    for pair in times
+        .windows(2)
+        .filter(|pair| pair[1] - pair[0] > Duration::from_millis(250))
+    {
+        assert!(
+            pair[1] - pair[0] >= Duration::from_millis(800),
+            "runs at {pair:?}"
+        );
+    }
+}
+
+#[test]
+fn a_change_during_a_first_load_does_not_wait_for_its_end() {
+    let cluster = crowd(100);
+    let mut rig = Rig::new(&cluster, Backend::NfTables, Seeded::default());
+    rig.effect_takes = Duration::from_millis(400);
+    let last = cluster
+        .services
+        .values()
+        .rev()
+        .find(|s| s.cluster_ips.v4.is_some())
+        .unwrap()
+        .clone();
+    let mut changed = last.clone();
+    changed.affinity = Some(model::Affinity { timeout_seconds: 77 });
+    // It comes when the readings are done and the first step is on its way.
+    rig.meanwhile.extend([
+        Heard::Facts(cluster.facts.clone()),
+        Heard::Facts(cluster.facts.clone()),
+    ]);
+    rig.meanwhile
+        .push_back(Heard::Objects(model::snapshot::Change::Apply(
+            model::object::Object::Service(Box::new(changed)),
+        )));
+    rig.work();
+    let steps = steps_of(&rig, Family::V4);
+    let at = steps
+        .iter()
+        .position(|step| step.services.contains(&last.name))
+        .unwrap();
+    assert!(
+        at < 6 && at + 10 < steps.len(),
+        "it came with step {at} of {}",
+        steps.len()
+    );
+}
+
+#[test]
+fn a_failed_step_is_tried_again_with_growing_waits() {
+    let cluster = crowd(5);
+    let mut rig = Rig::on_host(FakeKernel::new(kernel::Backend::NfTables), &cluster);
+    rig.kernel.inject(kernel::fake::Fault::FailUntil {
+        family: Family::V4,
+        nth: 6,
+        kind: FailureKind::Busy,
+    });
+    let mut tried = Vec::new();
+    while rig.engine.status(Family::V4).unwrap().pending_since.is_some() || tried.is_empty() {
+        let before = steps_of(&rig, Family::V4).len();
+        rig.work();
+        if steps_of(&rig, Family::V4).len() > before {
+            tried.push(rig.now);
+        }
+        let wake = Family::ALL
+            .iter()
+            .filter_map(|f| rig.engine.wake_at(*f))
+            .min()
+            .unwrap();
+        rig.now = rig.now.max(wake);
+    }
+    let waits: Vec<Duration> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(waits.len(), 5, "{waits:?}");
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert!(
+        waits[4] >= Duration::from_secs(10) && waits[4] <= Duration::from_secs(31),
+        "{waits:?}"
+    );
+    assert_eq!(rig.engine.status(Family::V4).unwrap().failures_in_a_row, 0);
+}
+
+#[test]
+fn a_quiet_host_is_looked_at_by_its_generation_only() {
+    let cluster = crowd(5);
+    let mut rig = loaded(kernel::Backend::NfTables, &cluster);
+    rig.pass(Duration::from_secs(61));
+    rig.kernel.clear_journal();
+    rig.pass(Duration::from_secs(600));
+    assert!(rig.kernel.journal().is_empty(), "{:?}", rig.kernel.journal());
+}
+
+#[test]
+fn a_cluster_of_one_family_leaves_the_other_alone() {
+    let cluster = crowd(5);
+    let mut rig = Rig::single(FakeKernel::new(kernel::Backend::NfTables), &cluster, Family::V6);
+    rig.pass(Duration::from_secs(60));
+    assert!(steps_of(&rig, Family::V4).is_empty());
+    rig.compare(&cluster, Family::V6).unwrap();
+}
