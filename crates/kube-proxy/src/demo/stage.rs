@@ -2,8 +2,9 @@
 
 use crate::input::{ClusterArgs, World};
 use anyhow::{Context, Result, anyhow, bail};
-use iptables::ast::{Match, Ports, Ruleset, TableName};
+use iptables::ast::{Match, Ports, Rule, Ruleset, TableName};
 use iptables::build::{Capabilities, Nfacct};
+use iptables::names::is_dispatch;
 use kernel::nfacct::{Accounting, ensure_counters};
 use kernel::probe::{Choice, Probe, Tools};
 use kernel::{Backend, LiveKernel, RuleKernel, Scope};
@@ -191,20 +192,20 @@ impl Stage {
         LiveKernel::new(self.probe.clone())
     }
 
-    /// What the kernel holds beside what is wanted, in words; empty once the proxy is done.
+    /// Waits until the kernel holds what is wanted, and says what differs if it never does. From then on
+    /// [`Stage::intent`] has services in the order in which the proxy wrote them.
     ///
     /// # Errors
     /// When the kernel would not say.
-    pub fn differences(&self) -> Result<Vec<String>> {
+    pub fn settle(&mut self) -> Result<Vec<String>> {
         let deadline = Instant::now() + SETTLE;
         loop {
             let have = self.rules()?;
             let found = iptables::compare::differences(&self.intent, &have);
             if found.is_empty() || Instant::now() > deadline {
-                return Ok(found
-                    .iter()
-                    .map(|difference| difference.text(Family::V4).to_string())
-                    .collect());
+                adopt_free_order(&mut self.intent, &have);
+                let words = found.iter().map(|one| one.text(Family::V4).to_string());
+                return Ok(words.collect());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -309,6 +310,19 @@ fn capabilities(probe: &Probe) -> Capabilities {
             Accounting::Present => Nfacct::Present,
             Accounting::Absent(_) => Nfacct::Absent,
         },
+    }
+}
+
+/// In the chains that services share, the order of services is free (upstream's is random), and so are the numbers of
+/// rules: those of `have` are taken. No rule is.
+pub fn adopt_free_order(rules: &mut Ruleset, have: &Ruleset) {
+    for (table, chains) in &mut rules.tables {
+        for (name, chain) in &mut chains.chains {
+            if let (true, Some(live)) = (is_dispatch(*table, name), have.chain(*table, name.as_str())) {
+                let place = |rule: &Rule| live.rules.iter().position(|one| one == rule);
+                chain.rules.sort_by_key(|rule| place(rule).unwrap_or(usize::MAX));
+            }
+        }
     }
 }
 

@@ -258,3 +258,21 @@ fn services_and_endpoints_are_listed_as_kubectl_does() {
         ]
     );
 }
+
+#[test]
+fn numbers_follow_the_order_of_services_that_the_proxy_chose_and_no_rule_does() {
+    let rules = |services: &str, endpoint: &str| {
+        let text = format!(
+            "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SEP-A - [0:0]\n{services}\
+             -A KUBE-SEP-A -s {endpoint}/32 -j KUBE-MARK-MASQ\n-A KUBE-SEP-A -j RETURN\nCOMMIT\n"
+        );
+        save(&text, Family::V4).ruleset
+    };
+    let line = |ip: &str| format!("-A KUBE-SERVICES -d {ip}/32 -j RETURN\n");
+    let (a, b, c) = (line("10.1.0.1"), line("10.1.0.2"), line("10.1.0.3"));
+    let mut wanted = rules(&format!("{a}{b}{c}"), "10.0.0.1");
+    // The kernel has another order, lacks a rule, has one too many, and another endpoint.
+    let have = rules(&format!("{}{c}{a}", line("10.1.0.9")), "10.0.0.2");
+    super::stage::adopt_free_order(&mut wanted, &have);
+    assert_eq!(wanted, rules(&format!("{c}{a}{b}"), "10.0.0.1"));
+}
