@@ -40,8 +40,8 @@ pub enum Health {
         /// How long nothing came.
         quiet: Duration,
     },
-    /// The watch cannot be opened. What was said before stays true. Sent for the first failure, for a new reason, and
-    /// then for each doubling of the count, so that an outage is a few lines and not thousands.
+    /// The watch cannot be opened. What was said before stays true. Sent for the first failure, for a new reason,
+    /// after ten seconds, and then for each doubling of that time, so that an outage is a few lines and not thousands.
     Failing {
         /// One line: what was tried, what happened, what to do.
         error: String,

@@ -34,9 +34,9 @@ impl Server {
         self.0.request::<Value>(request).await.unwrap();
     }
 
-    async fn patch(&self, path: &str, name: &str, patch: Value) {
+    async fn patch(&self, path: &str, name: &str, change: Value) {
         let request = Request::new(path)
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(name, &PatchParams::default(), &Patch::Merge(change))
             .unwrap();
         self.0.request::<Value>(request).await.unwrap();
     }
@@ -117,11 +117,24 @@ async fn a_real_server_tells_what_its_objects_do() {
     })
     .await;
 
+    services_and_slices_change(&server, &mut events).await;
+    only_the_own_node_comes(&server, &mut events).await;
+    things_go(&server, &mut events).await;
+    for name in ["kprs-a", "kprs-before", "kprs-headless"] {
+        server.delete(SERVICES, name).await;
+    }
+    for name in ["kprs-other-node", "kprs-node"] {
+        server.delete(NODES, name).await;
+    }
+    task.abort();
+}
+
+async fn services_and_slices_change(server: &Server, events: &mut Receiver<SourceEvent>) {
     server
         .create(SERVICES, &service("kprs-headless", Some("None")))
         .await;
     server.create(SERVICES, &service("kprs-a", None)).await;
-    let next = heard(&mut events, "a new service", |event| {
+    let next = heard(events, "a new service", |event| {
         applied(event, "kprs-a") || applied(event, "kprs-headless")
     });
     assert!(
@@ -129,12 +142,14 @@ async fn a_real_server_tells_what_its_objects_do() {
         "headless services are not asked for"
     );
     server.create(SLICES, &slice("kprs-a-1", &["10.0.0.1"])).await;
-    heard(&mut events, "its slice", |event| applied(event, "kprs-a-1")).await;
+    heard(events, "its slice", |event| applied(event, "kprs-a-1")).await;
     let scaled = json!({"endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"]}]});
     server.patch(SLICES, "kprs-a-1", scaled).await;
-    let event = heard(&mut events, "its slice again", |event| applied(event, "kprs-a-1")).await;
+    let event = heard(events, "its slice again", |event| applied(event, "kprs-a-1")).await;
     assert!(format!("{event:?}").contains("10.0.0.2"), "{event:?}");
+}
 
+async fn only_the_own_node_comes(server: &Server, events: &mut Receiver<SourceEvent>) {
     for name in ["kprs-other-node", "kprs-node"] {
         server
             .create(
@@ -143,29 +158,20 @@ async fn a_real_server_tells_what_its_objects_do() {
             )
             .await;
     }
-    let node = heard(&mut events, "a node", |event| {
+    let node = heard(events, "a node", |event| {
         matches!(event, SourceEvent::Change(Change::Apply(Object::Node(_))))
     });
     assert!(applied(&node.await, "kprs-node"));
+}
 
+async fn things_go(server: &Server, events: &mut Receiver<SourceEvent>) {
     // A service that another proxy takes over is as good as deleted.
     let label = json!({"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": "other"}}});
     server.patch(SERVICES, "kprs-a", label).await;
-    heard(&mut events, "the handed over service", |event| {
+    heard(events, "the handed over service", |event| {
         deleted(event, "kprs-a")
     })
     .await;
     server.delete(SLICES, "kprs-a-1").await;
-    heard(&mut events, "the deleted slice", |event| {
-        deleted(event, "kprs-a-1")
-    })
-    .await;
-
-    for name in ["kprs-a", "kprs-before", "kprs-headless"] {
-        server.delete(SERVICES, name).await;
-    }
-    for name in ["kprs-other-node", "kprs-node"] {
-        server.delete(NODES, name).await;
-    }
-    task.abort();
+    heard(events, "the deleted slice", |event| deleted(event, "kprs-a-1")).await;
 }

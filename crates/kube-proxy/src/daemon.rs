@@ -1,8 +1,11 @@
-//! The daemon: flags and configuration in, [`proxy`] out.
+//! The daemon: flags and configuration in, [`proxy`] running.
 
 use crate::daemon_args::DaemonArgs;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use clap::ArgMatches;
+use proxy::{From, ProxyOptions};
+use std::io::IsTerminal;
+use tracing::Level;
 
 /// Runs until killed.
 ///
@@ -10,12 +13,39 @@ use clap::ArgMatches;
 /// Anything that makes serving impossible at start.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let args = DaemonArgs::from_matches(matches)?;
-    bail!(
-        "{} {:?} {:?} {:?} {:?}",
-        args.node_name,
-        args.master,
-        args.manifests,
-        args.warnings,
-        args.config.mode
-    )
+    start_log(args.config.logging.verbosity);
+    args.warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %args.node_name, "kube-proxy-rs starts");
+    let options = ProxyOptions {
+        from: match args.manifests {
+            Some(path) => From::Manifests(path),
+            None => From::Api { master: args.master },
+        },
+        node_name: args.node_name.as_str().into(),
+        config: args.config,
+    };
+    // Two threads: the sources' and a spare one; each family's rules have a thread of their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    Ok(runtime.block_on(proxy::run(options))?)
+}
+
+/// Lines go to stderr, as upstream's do; colours only on a terminal.
+fn start_log(verbosity: u32) {
+    let level = match verbosity {
+        0..=1 => Level::INFO,
+        2..=4 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }

@@ -69,8 +69,10 @@ impl Args {
             .chain(interfaces)
             .collect();
         let world = self.cluster.load(&own)?;
-        let mut host = Host::default();
-        host.addresses = LocalAddresses::Known(world.facts.interface_addresses.iter().copied().collect());
+        let mut host = Host {
+            addresses: LocalAddresses::Known(world.facts.interface_addresses.iter().copied().collect()),
+            ..Host::default()
+        };
         *host.rules.get_mut(family) = world.ruleset(family, EVERY_CAPABILITY);
         Ok(host)
     }

@@ -84,6 +84,7 @@ enum Path {
 /// One packet, and all that decides about it.
 struct Question<'a> {
     desired: &'a Desired,
+    node: &'a NodeFacts,
     packet: &'a Packet,
     source: Source,
     path: Path,
@@ -108,6 +109,7 @@ impl<'a> Question<'a> {
         };
         Question {
             desired,
+            node,
             packet,
             source: source(packet, desired.node.detector.as_ref(), node),
             path,
@@ -199,13 +201,15 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// An endpoint that talks to itself is masqueraded, and so is what came with the mark already.
+    /// An endpoint that talks to itself is masqueraded, and so is what came with the mark already. What came in for an
+    /// endpoint with an address of this host itself never passes POSTROUTING, and keeps its source.
     fn delivery(&self, endpoint: SocketAddr, masquerade: bool) -> Delivery {
         let is_hairpin = endpoint.ip() == self.packet.src;
         let is_marked = self.packet.mark & self.desired.node.mark.value() != 0;
+        let ends_here = self.packet.origin != Origin::Host && self.node.is_local_address(endpoint.ip());
         Delivery {
             endpoint,
-            masquerade: masquerade || is_hairpin || is_marked,
+            masquerade: (masquerade || is_hairpin || is_marked) && !ends_here,
         }
     }
 

@@ -422,15 +422,12 @@ fn counting_everywhere() -> String {
         ("filter", "INPUT FORWARD OUTPUT"),
         ("security", "INPUT FORWARD OUTPUT"),
     ];
-    let mut text = String::new();
-    for (table, names) in chains {
-        text += &format!("*{table}\n");
-        for name in names.split(' ') {
-            text += &format!(":{name} ACCEPT [0:0]\n-A {name}\n");
-        }
-        text += "COMMIT\n";
-    }
-    text
+    let counting = |name: &str| format!(":{name} ACCEPT [0:0]\n-A {name}\n");
+    let table = |(table, names): (&str, &str)| {
+        let chains: String = names.split(' ').map(counting).collect();
+        format!("*{table}\n{chains}COMMIT\n")
+    };
+    chains.into_iter().map(table).collect()
 }
 
 fn chains_met(packet: &Packet) -> String {
@@ -466,5 +463,39 @@ fn nat_is_not_asked_again_behind_loopback() {
         chains_met(&from_node("192.0.2.11:80")),
         "raw:OUTPUT mangle:OUTPUT nat:OUTPUT filter:OUTPUT security:OUTPUT mangle:POSTROUTING nat:POSTROUTING \
          raw:PREROUTING mangle:PREROUTING mangle:INPUT filter:INPUT security:INPUT"
+    );
+}
+
+#[test]
+fn rows_of_choices_and_of_lists_that_do_not_know_the_client_are_one_step() {
+    let rules = "\
+*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -m recent --rcheck --seconds 10 --reap --name A --mask 255.255.255.255 --rsource -j ACCEPT
+-A PREROUTING -m recent --rcheck --seconds 10 --reap --name B --mask 255.255.255.255 --rsource -j ACCEPT
+-A PREROUTING -m recent --rcheck --seconds 10 --reap --name C --mask 255.255.255.255 --rsource -j ACCEPT
+-A PREROUTING -m statistic --mode random --probability 0.25000000000 -j ACCEPT
+-A PREROUTING -m statistic --mode random --probability 0.50000000000 -j ACCEPT
+COMMIT
+";
+    let answer = go(&host(rules), &from_pod("10.96.0.10:80"));
+    let claims = |way: usize| -> Vec<(bool, usize)> {
+        let claims = answer.claims(&answer.ways[way]);
+        claims.iter().map(|claim| (claim.holds, claim.others)).collect()
+    };
+    assert_eq!(claims(0), [(true, 0)]);
+    assert_eq!(claims(2), [(false, 1), (true, 0)]);
+    assert_eq!(claims(5), [(false, 2)]);
+    let steps = answer.steps(&answer.ways[5]);
+    let chances: Vec<&Step<'_>> = steps
+        .iter()
+        .filter(|step| matches!(step, Step::Chance { .. }))
+        .collect();
+    assert_eq!(
+        chances,
+        [&Step::Chance {
+            probability: 0.375,
+            choices: 2
+        }]
     );
 }

@@ -1,1 +1,105 @@
-//! (crate header)
+//! Around the engine: where objects come from, who carries steps out, what time it is, and what is told of it.
+//!
+//! * What it is: [`run`], which wires [`engine::Engine`] to a source of [`cluster`] and to the kernel.
+//! * In and out: a configuration and a source go in; rules come out in the kernel, and lines in the log.
+//! * What it deliberately does not know: what traffic should do, and what rules look like.
+//! * Where to start reading: `control`.
+
+mod carry_out;
+mod control;
+mod host;
+mod node;
+mod tell;
+
+pub use host::HostError;
+
+use config::KubeProxyConfiguration;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::mpsc::Sender;
+
+/// Where objects come from.
+#[derive(Clone, Debug)]
+pub enum From {
+    /// The API server that the configuration and `--master` name.
+    Api {
+        /// `--master`.
+        master: Option<String>,
+    },
+    /// A file or folder of manifests.
+    Manifests(PathBuf),
+}
+
+/// All that a running proxy needs to be told.
+#[derive(Clone, Debug)]
+pub struct ProxyOptions {
+    /// The configuration, valid.
+    pub config: KubeProxyConfiguration,
+    /// This node's name.
+    pub node_name: Arc<str>,
+    /// Where objects come from.
+    pub from: From,
+}
+
+/// Why the proxy cannot serve. Rules that are there stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The host lacks something.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The API server cannot even be asked.
+    #[error("cannot reach the API server; give --kubeconfig FILE, --master URL or --manifests PATH")]
+    Api(#[source] cluster::api::ConnectError),
+    /// The manifests cannot be read at all.
+    #[error("cannot read --manifests")]
+    Manifests(#[source] cluster::manifests::ManifestError),
+    /// A mode that is not there yet.
+    #[error("mode {0:?} is not supported yet; use iptables")]
+    Mode(String),
+    /// There will be no pod CIDR to tell local traffic by.
+    #[error("timeout waiting for {0}; detectLocalMode NodeCIDR needs it")]
+    NoPodCidr(String),
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Out = Sender<cluster::SourceEvent>;
+
+/// Serves until the process is killed. Rules stay in place then.
+///
+/// # Errors
+/// What makes serving impossible from the start; later failures are retried and told.
+pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
+    if options.config.mode != "iptables" {
+        return Err(ProxyError::Mode(options.config.mode));
+    }
+    let host = host::find(&options.config)?;
+    let source = source(&options).await?;
+    control::serve(options, host, source).await
+}
+
+/// A task that sends what a source says, not yet running.
+async fn source(options: &ProxyOptions) -> Result<Box<dyn FnOnce(Out) -> Task + Send>, ProxyError> {
+    match &options.from {
+        From::Manifests(path) => {
+            let manifests = cluster::manifests::ManifestOptions::new(path, options.node_name.clone());
+            let source = cluster::manifests::Source::new(manifests).map_err(ProxyError::Manifests)?;
+            Ok(Box::new(move |out| Box::pin(source.run(out))))
+        }
+        From::Api { master } => {
+            let client = &options.config.client_connection;
+            let address = cluster::api::Address {
+                kubeconfig: Some(&client.kubeconfig)
+                    .filter(|path| !path.is_empty())
+                    .map(PathBuf::from),
+                master: master.clone(),
+            };
+            let mut api = cluster::api::ApiOptions::new(address, options.node_name.clone());
+            api.qps = client.qps;
+            api.burst = u32::try_from(client.burst).unwrap_or(0);
+            let source = cluster::api::Source::new(api).await.map_err(ProxyError::Api)?;
+            Ok(Box::new(move |out| Box::pin(source.run(out))))
+        }
+    }
+}

@@ -84,6 +84,10 @@ impl Source {
     }
 
     /// Watches everything until the receiver is dropped.
+    ///
+    /// # Panics
+    /// When a watch panics: a proxy that goes on with what it knew then would be wrong for days and look well
+    /// (upstream issue 28674).
     pub async fn run(self, out: Sender<SourceEvent>) {
         let mut watches = JoinSet::new();
         for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
@@ -96,6 +100,15 @@ impl Source {
             );
             watches.spawn(watch.run());
         }
-        out.closed().await;
+        loop {
+            tokio::select! {
+                () = out.closed() => return,
+                Some(ended) = watches.join_next() => {
+                    if let Err(error) = ended {
+                        std::panic::resume_unwind(error.into_panic());
+                    }
+                }
+            }
+        }
     }
 }

@@ -45,6 +45,8 @@ pub struct Timing {
     pub watch: (Duration, Duration),
     /// First and longest wait after failures.
     pub backoff: (Duration, Duration),
+    /// How long a failure lasts until it is said again; after that, for each doubling.
+    pub remind: Duration,
     /// A watch that lived this long was a good one: its end is no failure.
     pub stable: Duration,
     /// Time until a resource that the server does not have is asked for again.
@@ -58,6 +60,7 @@ impl Default for Timing {
             answer: Duration::from_mins(1),
             watch: (Duration::from_mins(5), Duration::from_mins(10)),
             backoff: (Duration::from_millis(800), Duration::from_secs(30)),
+            remind: Duration::from_secs(10),
             stable: Duration::from_secs(5),
             absent: Duration::from_mins(5),
         }
@@ -140,7 +143,7 @@ impl Watch {
             next: Next::List,
             lists: Delivery::StreamingList,
             version: None,
-            outage: Outage::new(timing.backoff),
+            outage: Outage::new(timing.backoff, timing.remind),
             live_since: None,
             unreadable: 0,
         };
@@ -434,7 +437,7 @@ impl Watch {
             return Ok(());
         }
         let (wait, health) = match trouble {
-            Trouble::Expired | Trouble::Behind => (outage.pause(), None),
+            Trouble::Expired | Trouble::Behind => (outage.before_list(), None),
             _ => outage.fail(trouble.line(&lease.server, self.resource.kind, &self.node), now),
         };
         if let Some(health) = health {

@@ -11,6 +11,7 @@ use cluster::{Kind, SourceEvent};
 use model::object::{Object, ObjectRef};
 use model::snapshot::Change;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -42,6 +43,8 @@ pub enum Part {
     Hang,
     /// A wait.
     Wait(Duration),
+    /// This line again and again; counts the bytes that the connection took.
+    Forever(String, Arc<AtomicUsize>),
 }
 
 /// What a test decides by: the resource's plural, the path with query, and how many requests for the resource came before.
@@ -165,6 +168,10 @@ async fn answer(stream: &mut TcpStream, reply: Reply) -> Option<()> {
                     Part::Cut => return None,
                     Part::Hang => std::future::pending().await,
                     Part::Wait(time) => tokio::time::sleep(time).await,
+                    Part::Forever(line, count) => loop {
+                        chunk(stream, &format!("{line}\n")).await?;
+                        count.fetch_add(line.len(), Ordering::Relaxed);
+                    },
                 }
             }
             None
@@ -227,6 +234,7 @@ pub fn quick() -> Timing {
         answer: Duration::from_millis(300),
         watch: (Duration::from_mins(5), Duration::from_mins(10)),
         backoff: (Duration::from_millis(5), Duration::from_millis(40)),
+        remind: Duration::from_millis(30),
         stable: Duration::from_millis(50),
         absent: Duration::from_millis(50),
     }

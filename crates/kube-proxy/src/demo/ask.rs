@@ -51,8 +51,8 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
     let way = intent.way(&taken);
     let live_way = live.way(&taken);
     let live_rows = side_by_side(live_way.steps(), observed.clone());
-    let live_agrees = live_rows.iter().all(super::report::Row::agrees)
-        && predicted_side(stage, &live_way) == observed_side;
+    let live_agrees =
+        live_rows.iter().all(super::report::Row::agrees) && predicted_side(stage, &live_way) == observed_side;
     Ok(Asked {
         title: request.title.to_owned(),
         from: request.from.to_string(),
@@ -63,9 +63,9 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
         predicted: predicted_side(stage, &way),
         observed: observed_side,
         outcome: lab::cli::outcome_text(&seen.outcome),
-        translation: seen.translation.map(|translation| {
-            format!("{} → {}", translation.source_after, translation.destination_after)
-        }),
+        translation: seen
+            .translation
+            .map(|translation| format!("{} → {}", translation.source_after, translation.destination_after)),
         predicted_end: way.end(),
         why: words::why(request.from.ip(), way.marked_in().as_deref()),
         trace_of_live_rules_agrees: live_agrees,
@@ -121,7 +121,8 @@ fn watch_once(stage: &Stage, request: &Request) -> Result<Option<Seen>> {
         protocol: Some(TCP),
         port: Some(request.to.port()),
     };
-    let mut follower = Follower::start(Family::V4, TABLE, traced).context("cannot ask the kernel for a trace")?;
+    let mut follower =
+        Follower::start(Family::V4, TABLE, traced).context("cannot ask the kernel for a trace")?;
     let generation = kernel.generation()?;
     let rules = observed(&mut kernel)?;
     let probe = Probe::tcp(request.to)

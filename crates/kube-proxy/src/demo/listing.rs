@@ -1,9 +1,9 @@
 //! Services and endpoints as `kubectl get` shows them.
 
 use super::report::{EndpointsLine, ServiceLine};
+use model::Family;
 use model::object::{Service, ServiceKind};
 use model::snapshot::Snapshot;
-use model::Family;
 use std::net::SocketAddr;
 
 /// So many endpoints are listed; of the others `kubectl` tells the number.
@@ -20,7 +20,9 @@ fn service(service: &Service) -> ServiceLine {
         Some(node_port) => format!("{}:{node_port}/{}", port.port, port.protocol),
         None => format!("{}/{}", port.port, port.protocol),
     });
-    let cluster_ip = Family::ALL.into_iter().find_map(|family| *service.cluster_ips.get(family));
+    let cluster_ip = Family::ALL
+        .into_iter()
+        .find_map(|family| *service.cluster_ips.get(family));
     ServiceLine {
         namespace: service.name.namespace.to_string(),
         name: service.name.name.to_string(),
@@ -54,7 +56,10 @@ pub fn endpoints(snapshot: &Snapshot) -> Vec<EndpointsLine> {
         let mut all = Vec::new();
         for slice in snapshot.slices_of(&service.name) {
             for port in &slice.ports {
-                let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready);
+                let ready = slice
+                    .endpoints
+                    .iter()
+                    .filter(|endpoint| endpoint.conditions.ready);
                 all.extend(ready.map(|endpoint| SocketAddr::new(endpoint.ip, port.port).to_string()));
             }
         }

@@ -156,7 +156,9 @@ impl Predicted<'_> {
 pub fn observed_steps(rules: &Ruleset, met: &[MetRule]) -> Vec<Step> {
     let step = |met: &MetRule| {
         let chain = rules.chain(met.table, met.chain.as_str());
-        let index = usize::try_from(met.rule).ok().and_then(|rule| rule.checked_sub(1));
+        let index = usize::try_from(met.rule)
+            .ok()
+            .and_then(|rule| rule.checked_sub(1));
         let rule = chain.zip(index).and_then(|(chain, index)| chain.rules.get(index));
         Step {
             table: met.table,

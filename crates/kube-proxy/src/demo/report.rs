@@ -1,8 +1,8 @@
 //! What came of a request: prediction and observation side by side. Printed as text or as JSON.
 
 use iptables::ast::{ChainName, TableName};
-use serde::ser::{SerializeStruct, Serializer};
 use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
 use std::fmt;
 
 /// A rule met.
@@ -23,7 +23,8 @@ pub struct Step {
 impl Step {
     /// Whether it is the same rule at the same place.
     pub fn is_same(&self, other: &Step) -> bool {
-        (self.table, &self.chain, self.rule, &self.text) == (other.table, &other.chain, other.rule, &other.text)
+        (self.table, &self.chain, self.rule, &self.text)
+            == (other.table, &other.chain, other.rule, &other.text)
     }
 }
 

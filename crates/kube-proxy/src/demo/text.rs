@@ -41,7 +41,11 @@ impl<'a> Page<'a> {
         )?;
         writeln!(self.out)?;
         for (name, address, what) in [
-            ("node-a", "192.168.50.238", "pods 10.244.1.x; kube-proxy runs here"),
+            (
+                "node-a",
+                "192.168.50.238",
+                "pods 10.244.1.x; kube-proxy runs here",
+            ),
             ("node-b", "192.168.50.239", "pods 10.244.2.x"),
             ("client", "192.168.50.10", "a machine outside the cluster"),
         ] {
@@ -83,10 +87,18 @@ impl<'a> Page<'a> {
                 self.out,
                 "    cargo xtask demo --tamper 'iptables -t nat -F KUBE-MARK-MASQ'"
             )?;
-            self.paragraph("or look around in the same cluster yourself: cargo xtask lab up; cargo xtask lab show")?;
+            self.paragraph(
+                "or look around in the same cluster yourself: cargo xtask lab up; cargo xtask lab show",
+            )?;
             return Ok(());
         }
-        let why = match (tampered, report.requests.iter().all(|asked| asked.trace_of_live_rules_agrees)) {
+        let why = match (
+            tampered,
+            report
+                .requests
+                .iter()
+                .all(|asked| asked.trace_of_live_rules_agrees),
+        ) {
             (true, true) => {
                 "The kernel did not do what the cluster's objects ask for, since a rule was broken by hand. `trace` \
                  over the rules as they are now in the kernel says the same as the kernel does."
@@ -142,11 +154,28 @@ impl<'a> Page<'a> {
             .services
             .iter()
             .map(|one| {
-                let cells = [&one.namespace, &one.name, &one.kind, &one.cluster_ip, &one.external_ip, &one.ports];
+                let cells = [
+                    &one.namespace,
+                    &one.name,
+                    &one.kind,
+                    &one.cluster_ip,
+                    &one.external_ip,
+                    &one.ports,
+                ];
                 cells.map(String::as_str)
             })
             .collect();
-        self.table(["NAMESPACE", "NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"], &rows)?;
+        self.table(
+            [
+                "NAMESPACE",
+                "NAME",
+                "TYPE",
+                "CLUSTER-IP",
+                "EXTERNAL-IP",
+                "PORT(S)",
+            ],
+            &rows,
+        )?;
         writeln!(self.out, "{BOLD}kubectl get endpoints -A{BOLD:#}")?;
         let rows: Vec<_> = report
             .endpoints
@@ -157,7 +186,9 @@ impl<'a> Page<'a> {
     }
 
     fn row(&mut self, row: &Row) -> Result<()> {
-        let place = |step: &Option<super::report::Step>| step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let place = |step: &Option<super::report::Step>| {
+            step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
+        };
         let (style, mark) = mark(row.agrees());
         let (predicted, observed) = (place(&row.predicted), place(&row.observed));
         let step = row.predicted.as_ref().or(row.observed.as_ref());
@@ -171,7 +202,11 @@ impl<'a> Page<'a> {
         }
         for (side, step) in [("predicted", &row.predicted), ("in the kernel", &row.observed)] {
             if let Some(step) = step {
-                writeln!(self.out, "      {BAD}{side:>13}{BAD:#}  -A {} {}", step.chain, step.text)?;
+                writeln!(
+                    self.out,
+                    "      {BAD}{side:>13}{BAD:#}  -A {} {}",
+                    step.chain, step.text
+                )?;
             }
         }
         Ok(())
@@ -189,10 +224,20 @@ impl<'a> Page<'a> {
     }
 
     fn facts(&mut self, asked: &Asked) -> Result<()> {
-        let Asked { predicted, observed, .. } = asked;
+        let Asked {
+            predicted, observed, ..
+        } = asked;
         let nobody = |side: &Side| side.answered_by.clone().unwrap_or_else(|| "nobody".to_owned());
-        self.fact("destination after NAT", predicted.destination.as_ref(), observed.destination.as_ref())?;
-        self.fact("source after NAT", predicted.source.as_ref(), observed.source.as_ref())?;
+        self.fact(
+            "destination after NAT",
+            predicted.destination.as_ref(),
+            observed.destination.as_ref(),
+        )?;
+        self.fact(
+            "source after NAT",
+            predicted.source.as_ref(),
+            observed.source.as_ref(),
+        )?;
         self.fact("who answers", Some(&nobody(predicted)), Some(&nobody(observed)))?;
         writeln!(self.out)?;
         let after = asked.translation.as_deref().unwrap_or("not in conntrack");
@@ -232,7 +277,9 @@ impl Audience for Page<'_> {
     }
 
     fn tampered(&mut self, command: &str) -> Result<()> {
-        self.paragraph("kube-proxy is paused, so that it repairs nothing, and somebody does this on node-a:")?;
+        self.paragraph(
+            "kube-proxy is paused, so that it repairs nothing, and somebody does this on node-a:",
+        )?;
         Ok(writeln!(self.out, "    {BAD}{command}{BAD:#}\n")?)
     }
 

@@ -61,7 +61,11 @@ fn matched(one: &Match) -> Option<String> {
         Match::Comment(_) | Match::Ports { .. } | Match::Nfacct(_) => None,
         Match::CtState(is) => Some(negated(is, |states| match states.as_slice() {
             [CtState::New] => "new connection".to_owned(),
-            all => all.iter().map(|state| state.as_str()).collect::<Vec<_>>().join("|"),
+            all => all
+                .iter()
+                .map(|state| state.as_str())
+                .collect::<Vec<_>>()
+                .join("|"),
         })),
         Match::AddrType {
             dst: Some(Is::Equal(AddrType::Local)),
@@ -69,7 +73,10 @@ fn matched(one: &Match) -> Option<String> {
         } => Some("to this node".to_owned()),
         Match::AddrType { .. } => Some("by type of address".to_owned()),
         Match::Mark { is } => Some(negated(is, |(value, _)| format!("marked {value:#x}"))),
-        Match::Probability(units) => Some(format!("chance {:.2}", f64::from(*units) / f64::from(1_u32 << 31))),
+        Match::Probability(units) => Some(format!(
+            "chance {:.2}",
+            f64::from(*units) / f64::from(1_u32 << 31)
+        )),
         Match::Recent(recent) => Some(format!("client in list {}", recent.name)),
         Match::Other { module, .. } => Some(format!("-m {module}")),
     }

@@ -145,6 +145,15 @@ impl Snapshot {
         self.service_cidrs.values()
     }
 
+    /// All objects, taken out.
+    pub fn into_objects(self) -> impl Iterator<Item = Object> {
+        let nodes = self.nodes.into_values().map(Object::Node);
+        let cidrs = self.service_cidrs.into_values().map(Object::ServiceCidr);
+        let services = self.services.into_values().map(|service| Object::Service(Box::new(service)));
+        let slices = self.slices.into_values().map(|slice| Object::Slice(Box::new(slice)));
+        nodes.chain(cidrs).chain(services).chain(slices)
+    }
+
     /// Who claims what.
     pub fn claims(&self) -> &Claims {
         &self.claims

@@ -1,0 +1,105 @@
+//! Carrying out the engine's effects, on one thread per family, so that a family whose tools hang or fail holds nobody up.
+
+use engine::{Answer, Cause, Effect, Failure};
+use iptables::diff::observe::{Observation, Reading};
+use kernel::{FailureKind, LiveKernel, RuleKernel, Scope};
+use model::Family;
+use std::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// A thread that has the kernel's rules of one family to itself.
+pub(crate) struct Worker(Sender<Effect>);
+
+impl Worker {
+    /// Starts the thread. Each effect it is given is answered once, in order.
+    pub(crate) fn start(
+        family: Family,
+        kernel: LiveKernel,
+        answers: UnboundedSender<(Family, Answer)>,
+    ) -> Worker {
+        let (send, receive) = channel::<Effect>();
+        let name = format!("rules-{family}");
+        let work = move || {
+            let mut kernel = kernel;
+            while let Ok(effect) = receive.recv() {
+                let answer = carry_out(&mut kernel, family, effect);
+                if answers.send((family, answer)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(work)
+            .expect("invariant: a process can have two more threads");
+        Worker(send)
+    }
+
+    /// Hands over one effect.
+    pub(crate) fn give(&self, effect: Effect) {
+        self.0
+            .send(effect)
+            .expect("invariant: the worker lives as long as its sender");
+    }
+}
+
+/// Carries out one effect.
+pub(crate) fn carry_out(kernel: &mut impl RuleKernel, family: Family, effect: Effect) -> Answer {
+    match effect {
+        Effect::Commit(step) => match kernel.commit(family, &step) {
+            Ok(()) => Answer::Committed,
+            Err(error) => Answer::CommitFailed(failure(error.kind, &error)),
+        },
+        Effect::Observe { reading, unless } => match observe(kernel, family, &reading, unless) {
+            Ok(answer) => answer,
+            Err(error) => Answer::ObserveFailed(failure(error.kind, &error)),
+        },
+    }
+}
+
+/// The generation is taken before the reading: a change that comes in between shows as another generation next time.
+fn observe(
+    kernel: &mut impl RuleKernel,
+    family: Family,
+    reading: &Reading,
+    unless: Option<u32>,
+) -> Result<Answer, kernel::ObserveError> {
+    let generation = kernel.generation()?;
+    if unless.is_some() && unless == generation {
+        return Ok(Answer::Unchanged);
+    }
+    let mut observation = Observation::new(family);
+    let mut observe = |scope: &Scope| {
+        kernel.observe(family, scope, &mut |table, name, chain| {
+            observation.record(table, &name, &chain);
+        })
+    };
+    match reading {
+        Reading::Everything => observe(&Scope::Everything)?,
+        Reading::Chains(tables) => {
+            for (table, chains) in tables {
+                observe(&Scope::Chains(*table, chains.clone()))?;
+            }
+        }
+    }
+    Ok(Answer::Observed {
+        generation,
+        observation: Box::new(observation),
+    })
+}
+
+/// Whether everything of the family would fail now, or just what was asked.
+fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
+    let cause = match kind {
+        FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
+            Cause::Host
+        }
+        FailureKind::Refused | FailureKind::TooLarge | FailureKind::Garbled | FailureKind::Other => {
+            Cause::Content
+        }
+    };
+    Failure {
+        cause,
+        text: error.to_string(),
+    }
+}
