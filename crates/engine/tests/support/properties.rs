@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, Coverage, Heard};
 use super::rig::Rig;
 use super::rng::Rng;
-use super::strangers::{name, stranger_rule, strangers, strangers_step};
+use super::strangers::{name, same_but_for_stuck, stranger_rule, strangers, strangers_step};
 use engine::Backend;
 use engine::fault::Seeded;
 use iptables::ast::{ChainName, TableName, Target};
@@ -503,20 +503,4 @@ fn a_refused_service_holds_up_no_other(seed: u64, seeded: Seeded) -> Result<Cove
         same_but_for_stuck(&rig, &cluster)?;
     }
     Ok(cluster.coverage)
-}
-
-fn same_but_for_stuck(rig: &Rig, cluster: &Cluster) -> Result<(), String> {
-    for family in Family::ALL {
-        let Err(text) = rig.compare(cluster, family) else {
-            continue;
-        };
-        let only_surplus = text
-            .lines()
-            .filter(|line| !line.is_empty())
-            .all(|line| line.contains("surplus") && line.contains("KUBE-SEP-"));
-        if !only_surplus || text.lines().count() > 1 {
-            return Err(text);
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What strangers write beside our rules.
 
+use super::cluster::Cluster;
 use super::rig::Rig;
 use iptables::ast::{ChainName, Match, Rule, TableName, Target};
 use iptables::plan::{Step, TableWrite};
@@ -52,4 +53,21 @@ pub fn strangers(rig: &Rig, family: Family) -> Vec<String> {
         }
     }
     all
+}
+
+/// Endpoint chains that a stranger leads to cannot be deleted; nothing else may be left over.
+pub fn same_but_for_stuck(rig: &Rig, cluster: &Cluster) -> Result<(), String> {
+    for family in Family::ALL {
+        let Err(text) = rig.compare(cluster, family) else {
+            continue;
+        };
+        let only_surplus = text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .all(|line| line.contains("surplus") && line.contains("KUBE-SEP-"));
+        if !only_surplus || text.lines().count() > 1 {
+            return Err(text);
+        }
+    }
+    Ok(())
 }
