@@ -113,8 +113,12 @@ impl DaemonArgs {
 /// # Errors
 /// Names the file, the field and the reason.
 pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyConfiguration> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read --config {}", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read --config {}; check that it exists and that this process may read it",
+            path.display()
+        )
+    })?;
     let decoded = config::decode(&text).map_err(|err| anyhow!("{}: {err}", path.display()))?;
     warnings.extend(decoded.unknown_fields.iter().map(|field| {
         format!(

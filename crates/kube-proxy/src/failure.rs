@@ -40,14 +40,23 @@ pub fn daemon(result: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// Ends after bad arguments, or after `--help`. Status 1, as upstream has it, also for the tools' bad arguments.
-pub fn usage(err: &clap::Error) -> ExitCode {
+/// Who was asked, which decides the status of bad arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The daemon: 1, as upstream has it.
+    Daemon,
+    /// A tool: 2, since 1 would say that it found something.
+    Tool,
+}
+
+/// Ends after bad arguments, or after `--help`.
+pub fn usage(err: &clap::Error, asked: Asked) -> ExitCode {
     // Printing help to a closed pipe is no failure either.
     let _ = err.print();
-    if err.use_stderr() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
+    match (err.use_stderr(), asked) {
+        (false, _) => ExitCode::SUCCESS,
+        (true, Asked::Daemon) => ExitCode::from(1),
+        (true, Asked::Tool) => ExitCode::from(2),
     }
 }
 

@@ -188,6 +188,15 @@ fn read_objects(path: &Path) -> Result<Snapshot> {
     if let ([], [first, ..]) = (reading.objects.as_slice(), reading.errors.as_slice()) {
         bail!("{first}");
     }
+    if let Some(kinds) = kinds_not_read(&reading.not_read) {
+        if reading.objects.is_empty() {
+            bail!(
+                "{}: no Service, EndpointSlice, Node or ServiceCIDR in it, only {kinds}: give manifests of those",
+                path.display()
+            );
+        }
+        anstream::eprintln!("note: objects of these kinds are not read: {kinds}");
+    }
     reading
         .errors
         .iter()
@@ -205,6 +214,13 @@ fn read_objects(path: &Path) -> Result<Snapshot> {
         snapshot.apply(Change::Apply(object));
     }
     Ok(snapshot)
+}
+
+/// The kinds that nobody here reads, each once.
+fn kinds_not_read(not_read: &[model::object::NotRead]) -> Option<String> {
+    let kinds: BTreeSet<&str> = not_read.iter().map(|object| object.kind.as_str()).collect();
+    let kinds: Vec<&str> = kinds.into_iter().collect();
+    (!kinds.is_empty()).then(|| kinds.join(", "))
 }
 
 impl World {

@@ -12,6 +12,7 @@ mod render;
 mod trace;
 
 use clap::{CommandFactory, FromArgMatches};
+use failure::Asked;
 use std::process::ExitCode;
 
 /// The tools beside the daemon.
@@ -42,9 +43,14 @@ struct Cli {
 fn main() -> ExitCode {
     let words = daemon_args::with_dashes(std::env::args_os());
     let command = daemon_args::add_to(Cli::command());
+    let named = words.get(1).and_then(|word| word.to_str());
+    let asked = match named {
+        Some(word) if command.find_subcommand(word).is_some() => Asked::Tool,
+        _ => Asked::Daemon,
+    };
     let matches = match command.try_get_matches_from(words) {
         Ok(matches) => matches,
-        Err(err) => return failure::usage(&err),
+        Err(err) => return failure::usage(&err, asked),
     };
     let cli = Cli::from_arg_matches(&matches).expect("clap checked the arguments against this very type");
     match cli.tool {

@@ -4,7 +4,7 @@ use config::KubeProxyConfiguration;
 use iptables::ast::Ports;
 use iptables::build::{Capabilities, InvalidPackets, Nfacct};
 use kernel::nfacct::{Accounting, ensure_counters};
-use kernel::probe::{Choice, NoTools, Probe, Tools};
+use kernel::probe::{Choice, NoTools, Probe, Tools, Unavailable};
 use kernel::{SocketError, sysctl};
 use model::{Family, PerFamily};
 use std::net::IpAddr;
@@ -23,6 +23,9 @@ pub enum HostError {
     /// No iptables of any family.
     #[error("iptables is not available on this host; install the package iptables, and run as root")]
     NoIptables(#[source] NoTools),
+    /// The tools are there, and work for neither family.
+    #[error("iptables works for neither IPv4 nor IPv6; run as root, or with CAP_NET_ADMIN")]
+    NoFamily(#[source] Unavailable),
     /// Node ports on loopback are wanted and impossible.
     #[error(
         "cannot make node ports on loopback possible; run as root, or set iptables.localhostNodePorts: false"
@@ -38,6 +41,9 @@ pub(crate) fn find(config: &KubeProxyConfiguration) -> Result<Found, HostError> 
     let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
     let probe = Probe::new(&tools, Choice::Detect).map_err(HostError::NoIptables)?;
     tracing::info!(backend = %probe.backend, reason = %probe.reason, "iptables backend chosen");
+    if let (Err(reason), Err(_)) = (&probe.families.v4, &probe.families.v6) {
+        return Err(HostError::NoFamily(reason.clone()));
+    }
     let nfacct = accounting();
     let invalid = if sysctl::is_tcp_liberal() {
         InvalidPackets::Passed

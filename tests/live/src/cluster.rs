@@ -42,7 +42,11 @@ pub fn web(count: usize) -> Vec<Value> {
 
 /// A service's slice with the first `count` of [`PODS`].
 pub fn endpoints(service: &str, count: usize) -> Value {
-    let pods: Vec<(&str, &str)> = PODS.iter().take(count).map(|(_, address, node)| (*address, *node)).collect();
+    let pods: Vec<(&str, &str)> = PODS
+        .iter()
+        .take(count)
+        .map(|(_, address, node)| (*address, *node))
+        .collect();
     slice(service, 8080, &pods)
 }
 

@@ -28,8 +28,14 @@ pub fn binary() -> &'static Path {
         let file = target.join("debug/kube-proxy");
         if !file.exists() {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            let status = cargo.args(["build", "-p", "kube-proxy"]).current_dir(&root).status();
-            assert!(status.is_ok_and(|status| status.success()), "kube-proxy cannot be built");
+            let status = cargo
+                .args(["build", "-p", "kube-proxy"])
+                .current_dir(&root)
+                .status();
+            assert!(
+                status.is_ok_and(|status| status.success()),
+                "kube-proxy cannot be built"
+            );
         }
         file
     })
@@ -81,10 +87,19 @@ impl<'a> Setup<'a> {
         let file = config.path().join("config.json");
         fs::write(&file, self.config.to_string()).expect("the scratch folder can be written to");
         let mut argv = vec!["env".to_owned(), "NO_COLOR=1".to_owned()];
-        argv.extend(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        argv.extend(
+            self.environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}")),
+        );
         let path = |path: &Path| path.to_string_lossy().into_owned();
         argv.extend([path(binary()), "--manifests".into(), path(self.manifests)]);
-        argv.extend(["--config".into(), path(&file), "--hostname-override".into(), self.node.into()]);
+        argv.extend([
+            "--config".into(),
+            path(&file),
+            "--hostname-override".into(),
+            self.node.into(),
+        ]);
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         let name = format!("proxy-{}-{}", self.node, next_number());
         let process = self.lab.spawn(self.node, &argv, &name);
@@ -120,17 +135,23 @@ impl Daemon {
 
     /// Kills it without warning.
     pub fn kill(mut self) {
-        self.process.kill().unwrap_or_else(|error| panic!("{}", error.chain()));
+        self.process
+            .kill()
+            .unwrap_or_else(|error| panic!("{}", error.chain()));
     }
 
     /// Sends a signal.
     pub fn signal(&mut self, signal: Signal) {
-        self.process.signal(signal).unwrap_or_else(|error| panic!("{}", error.chain()));
+        self.process
+            .signal(signal)
+            .unwrap_or_else(|error| panic!("{}", error.chain()));
     }
 
     /// Waits for its end.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        self.process.wait(patience).unwrap_or_else(|error| panic!("{}", error.chain()))
+        self.process
+            .wait(patience)
+            .unwrap_or_else(|error| panic!("{}", error.chain()))
     }
 
     /// Whether it still runs.

@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod manifests;
 pub mod rules;
 pub mod stubs;
+pub mod traffic;
 pub mod truth;
 mod wait;
 

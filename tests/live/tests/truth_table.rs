@@ -3,17 +3,21 @@
 //! A rejected client gets an ICMP error, a dropped one silence while the rule's counter moves; an untouched packet
 //! arrives at a sink (or at the node itself) as it was sent; every endpoint of a set answers, and no other.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
-use live::manifests::Manifests;
+use kernel::Backend;
+use live::daemon::{Daemon, Setup, Want, binary};
 use live::truth::judge::{Verdict, judge};
 use live::truth::rounds::{Round, rounds};
 use live::truth::site::Site;
-use live::daemon;
-use model::Family;
-use scenario::{TruthTable, Variant, truth_tables};
+use model::{Family, PerFamily};
+use scenario::{Variant, truth_tables};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
 use std::time::Instant;
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "01-traffic-policies",
     "02-external-policy",
     "03-cluster-ip",
@@ -27,6 +31,7 @@ const TABLES: [&str; 13] = [
     "11-ip-mode",
     "12-detectors",
     "13-restricted-and-refused",
+    "14-endpoint-on-this-node",
 ];
 
 #[test]
@@ -40,8 +45,13 @@ fn run_tables(rest: usize) {
     if !lab::live::available(&["iptables", "ip6tables", "sysctl"]) {
         return;
     }
-    let (begun, mut rows, mut packets, mut by_tracer_only, mut wrong) = (Instant::now(), 0, 0, vec![], vec![]);
-    for (number, table) in truth_tables().iter().enumerate().filter(|(number, _)| number % 2 == rest) {
+    let (begun, mut rows, mut packets, mut by_tracer_only, mut wrong) =
+        (Instant::now(), 0, 0, vec![], vec![]);
+    for (number, table) in truth_tables()
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| number % 2 == rest)
+    {
         for (variant_number, variant) in table.variants.iter().enumerate() {
             for (round_number, round) in rounds(variant).iter().enumerate() {
                 let prefix = lab::live::prefix(&format!("t{number}v{variant_number}r{round_number}"));
@@ -58,39 +68,69 @@ fn run_tables(rest: usize) {
         println!("NOT BY PACKETS, no sockets of its protocol here, only by the tracer: {row}");
     }
     println!("{rows} rows by {packets} probes in {:?}", begun.elapsed());
-    assert!(wrong.is_empty(), "{} of {rows} rows:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn run(prefix: &str, variant: &Variant, round: &Round<'_>) -> Verdict {
     let mut site = Site::up(prefix, variant, round).unwrap_or_else(|error| panic!("{}", error.chain()));
-    load(&site, variant);
+    let _daemon = start(&site, variant);
     judge(&mut site, round, &variant.facts)
 }
 
-/// Loads what `render` prints, without the daemon.
-fn load(site: &Site, variant: &Variant) {
-    let manifests = Manifests::new();
-    manifests.put("cluster.json", &variant.documents);
-    let config = manifests.file("config");
-    std::fs::write(&config, serde_json::to_string(&variant.config).unwrap()).unwrap();
-    for (family, word, tool) in [
-        (Family::V4, "ipv4", "iptables-nft-restore"),
-        (Family::V6, "ipv6", "ip6tables-nft-restore"),
-    ] {
-        let mut command = std::process::Command::new(daemon::binary());
-        command.args(["render", "--form", "restore", "--without-nfacct", "--family", word, "--node", &site.node]);
-        command.arg("--manifests").arg(manifests.path()).arg("--config").arg(&config);
+/// Starts the daemon and waits until the kernel holds what `render` prints for the situation.
+fn start(site: &Site, variant: &Variant) -> Daemon {
+    let manifests = site.lab.folder().join("manifests");
+    fs::create_dir(&manifests).unwrap();
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": variant.documents});
+    fs::write(manifests.join("cluster.json"), objects.to_string()).unwrap();
+    let mut config = serde_json::to_value(&variant.config).unwrap();
+    config["iptables"]["minSyncPeriod"] = json!("20ms");
+    let setup = Setup {
+        lab: &site.lab,
+        node: &site.node,
+        manifests: &manifests,
+        config,
+        environment: vec![],
+    };
+    let daemon = setup.start();
+    let want = rendered(site, &setup);
+    want.reached(&site.lab, &site.node, &Family::ALL, &|| daemon.log());
+    daemon
+}
+
+/// What `render` prints for the situation: says when the daemon is done, not whether it is right.
+fn rendered(site: &Site, setup: &Setup<'_>) -> Want {
+    let config = site.lab.folder().join("config");
+    fs::write(&config, setup.config.to_string()).unwrap();
+    let text = |family: Family| {
+        let word = if family == Family::V4 { "ipv4" } else { "ipv6" };
+        let mut command = Command::new(binary());
+        command.args(["render", "--family", word, "--node", setup.node]);
+        command
+            .arg("--manifests")
+            .arg(setup.manifests)
+            .arg("--config")
+            .arg(&config);
         for address in &site.own {
             command.args(["--node-address", &address.to_string()]);
         }
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let file = manifests.file("restore");
-        std::fs::write(&file, output.stdout).unwrap();
-        site.lab.must_exec(&site.node, &[tool, "--noflush", &file.to_string_lossy()]).unwrap();
-        let _ = family;
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    Want {
+        saved: PerFamily::from_fn(text),
+        backend: Backend::NfTables,
     }
-    let _ = site.lab.must_exec(&site.node, &["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"]);
 }
 
 #[test]

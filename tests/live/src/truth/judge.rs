@@ -73,8 +73,9 @@ pub fn judge(site: &mut Site, round: &Round<'_>, facts: &NodeFacts) -> Verdict {
     }
     verdict.by_packets = asked.len();
     verdict.packets = asked.iter().map(|one| one.probes.len()).sum();
-    let (mut dropped, mut others): (Vec<_>, Vec<_>) =
-        asked.into_iter().partition(|one| one.flow.expect == Outcome::Dropped);
+    let (mut dropped, mut others): (Vec<_>, Vec<_>) = asked
+        .into_iter()
+        .partition(|one| one.flow.expect == Outcome::Dropped);
     judge_answered(site, &mut others, facts, &mut verdict);
     for one in &mut dropped {
         judge_dropped(site, one, &mut verdict);
@@ -89,7 +90,9 @@ pub fn tries(count: usize) -> usize {
     let all = count + 1;
     let share = f64::from(u32::try_from(all).expect("few endpoints"));
     let missed = |tries: i32| share * (1.0 - 1.0 / share).powi(tries);
-    let enough = (1..).find(|tries| missed(*tries) <= MISS).expect("it shrinks");
+    let enough = (1..10_000)
+        .find(|tries| missed(*tries) <= MISS)
+        .expect("sets are small");
     usize::try_from(enough).expect("a positive number")
 }
 
@@ -138,14 +141,19 @@ fn say(flow: &Flow, wrong: &str) -> String {
 fn send(site: &Site, asked: &mut [Asked<'_>]) {
     let mut by_place: BTreeMap<&str, Vec<&mut Asked<'_>>> = BTreeMap::new();
     for one in asked {
-        by_place.entry(site.place(one.flow.packet.src)).or_default().push(one);
+        by_place
+            .entry(site.place(one.flow.packet.src))
+            .or_default()
+            .push(one);
     }
     thread::scope(|scope| {
         for (place, mut rows) in by_place {
             scope.spawn(move || {
                 let probes: Vec<Probe> = rows.iter().flat_map(|row| row.probes.iter().copied()).collect();
                 let outcomes = site.lab.probe_each(place, &probes);
-                let mut outcomes = outcomes.unwrap_or_else(|error| panic!("{}", error.chain())).into_iter();
+                let mut outcomes = outcomes
+                    .unwrap_or_else(|error| panic!("{}", error.chain()))
+                    .into_iter();
                 for row in &mut rows {
                     row.outcomes = outcomes.by_ref().take(row.probes.len()).collect();
                 }
@@ -168,7 +176,10 @@ fn delivered(one: &Asked<'_>, site: &Site) -> Option<String> {
     // A masqueraded packet of the node itself may keep its address; then only its port tells (`--random-fully`).
     let mut unchanged: BTreeMap<&str, bool> = BTreeMap::new();
     for (probe, outcome) in one.probes.iter().zip(&one.outcomes) {
-        let ProbeOutcome::Answered { name, seen_client, .. } = outcome else {
+        let ProbeOutcome::Answered {
+            name, seen_client, ..
+        } = outcome
+        else {
             return Some(format!("{outcome:?}"));
         };
         let Some(masquerade) = masqueraded.get(name) else {
@@ -188,7 +199,11 @@ fn delivered(one: &Asked<'_>, site: &Site) -> Option<String> {
     }
     let never: Vec<&str> = missing.keys().map(String::as_str).collect();
     if !never.is_empty() {
-        return Some(format!("{} was not reached in {} tries", never.join(", "), one.probes.len()));
+        return Some(format!(
+            "{} was not reached in {} tries",
+            never.join(", "),
+            one.probes.len()
+        ));
     }
     let seen = |(name, kept): (&&str, &bool)| (masqueraded[*name] && *kept).then(|| (*name).to_owned());
     let not_rewritten: Vec<String> = unchanged.iter().filter_map(seen).collect();
@@ -199,7 +214,12 @@ fn delivered(one: &Asked<'_>, site: &Site) -> Option<String> {
 fn untouched(one: &Asked<'_>, facts: &NodeFacts) -> Option<String> {
     let own = facts.is_local_address(one.flow.packet.dst.ip());
     all(one, |probe, outcome| {
-        let ProbeOutcome::Answered { name, seen_client, seen_destination } = outcome else {
+        let ProbeOutcome::Answered {
+            name,
+            seen_client,
+            seen_destination,
+        } = outcome
+        else {
             return false;
         };
         let place = match seen_destination {
@@ -212,10 +232,14 @@ fn untouched(one: &Asked<'_>, facts: &NodeFacts) -> Option<String> {
 
 /// A rule that accepts this port has counted.
 fn accepted(one: &Asked<'_>, moved: &BTreeMap<String, u64>) -> Option<String> {
-    let port = format!("--dport {} ", one.flow.packet.dst.port());
+    let packet = &one.flow.packet;
+    let is_about = [
+        format!("-p {} ", packet.protocol.as_lower()),
+        format!("--dport {} ", packet.dst.port()),
+    ];
     let counted = moved
         .keys()
-        .any(|rule| rule.contains(&port) && rule.ends_with("-j ACCEPT"));
+        .any(|rule| is_about.iter().all(|words| rule.contains(words)) && rule.ends_with("-j ACCEPT"));
     (!counted).then(|| "no rule accepted it".to_owned())
 }
 
@@ -231,7 +255,8 @@ fn judge_dropped(site: &Site, one: &mut Asked<'_>, verdict: &mut Verdict) {
         let drops: Vec<&String> = moved.keys().filter(|rule| rule.ends_with("-j DROP")).collect();
         let is_about = |rule: &String| {
             rule.contains(&format!("-d {}/", packet.dst.ip()))
-                || rule.contains(&format!("--dport {} ", packet.dst.port())) && rule.contains("--dst-type LOCAL")
+                || rule.contains(&format!("--dport {} ", packet.dst.port()))
+                    && rule.contains("--dst-type LOCAL")
         };
         match drops.as_slice() {
             [rule] if is_about(rule) => None,
@@ -243,8 +268,15 @@ fn judge_dropped(site: &Site, one: &mut Asked<'_>, verdict: &mut Verdict) {
 
 /// The third witness: the tracer over the rules that the kernel holds.
 fn judge_by_tracer(site: &Site, round: &Round<'_>, facts: &NodeFacts, verdict: &mut Verdict) {
-    let addresses = facts.interface_addresses.iter().copied().chain(site.own.iter().copied());
-    let borrowed = round.stations.iter().filter(|(_, station)| **station == super::rounds::Station::NodeBorrowing);
+    let addresses = facts
+        .interface_addresses
+        .iter()
+        .copied()
+        .chain(site.own.iter().copied());
+    let borrowed = round
+        .stations
+        .iter()
+        .filter(|(_, station)| **station == super::rounds::Station::NodeBorrowing);
     let addresses: BTreeSet<_> = addresses.chain(borrowed.map(|(address, _)| *address)).collect();
     let host = Host {
         rules: PerFamily::from_fn(|family: Family| parsed(&saved(&site.lab, &site.node, family), family)),
@@ -255,7 +287,9 @@ fn judge_by_tracer(site: &Site, round: &Round<'_>, facts: &NodeFacts, verdict: &
         let packet: &Packet = &flow.packet;
         match trace(&host, packet, Detail::Met).outcome() {
             Ok(outcome) if outcome == flow.expect => {}
-            other => verdict.wrong.push(say(flow, &format!("the tracer says {other:?}"))),
+            other => verdict
+                .wrong
+                .push(say(flow, &format!("the tracer says {other:?}"))),
         }
     }
 }

@@ -36,20 +36,21 @@ pub fn rounds(variant: &Variant) -> Vec<Round<'_>> {
     for flow in &variant.flows {
         let station = station(flow, &variant.facts);
         let source = flow.packet.src;
-        let fits = |round: &&mut Round<'_>| {
+        let fits = |round: &Round<'_>| {
             let known = round.stations.get(&source);
             let borrowing = |other: &Station| *other == Station::NodeBorrowing;
             // An address that the node has borrowed is no stranger's any more.
-            let alike = round.stations.values().all(|other| borrowing(other) == borrowing(&station));
+            let alike = round
+                .stations
+                .values()
+                .all(|other| borrowing(other) == borrowing(&station));
             alike && known.is_none_or(|known| *known == station)
         };
-        let round = match rounds.iter_mut().position(|mut round| fits(&&mut *round)) {
-            Some(index) => &mut rounds[index],
-            None => {
-                rounds.push(Round::default());
-                rounds.last_mut().expect("one was pushed")
-            }
-        };
+        let index = rounds.iter().position(fits).unwrap_or_else(|| {
+            rounds.push(Round::default());
+            rounds.len() - 1
+        });
+        let round = &mut rounds[index];
         round.stations.insert(source, station);
         round.flows.push(flow);
     }
@@ -72,7 +73,7 @@ fn station(flow: &Flow, facts: &NodeFacts) -> Station {
     }
 }
 
-/// The address plan of the truth tables: pods are in 10/8 and fd00:10::/32.
+/// The address plan of the truth tables: pods are in `10.0.0.0/8` and `fd00:10::/32`.
 fn is_pod_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 10,

@@ -30,8 +30,17 @@ impl Site {
         let endpoints = endpoints(variant);
         let topology = topology(prefix, variant, round, &endpoints);
         let node = variant.facts.name.to_string();
-        let gateways = topology.nodes[0].pod_cidrs.iter().filter_map(|cidr| topology.gateway(*cidr));
-        let own = variant.addresses.iter().copied().chain(gateways).map(|net| net.addr()).collect();
+        let gateways = topology.nodes[0]
+            .pod_cidrs
+            .iter()
+            .filter_map(|cidr| topology.gateway(*cidr));
+        let own = variant
+            .addresses
+            .iter()
+            .copied()
+            .chain(gateways)
+            .map(|net| net.addr())
+            .collect();
         let mut places: BTreeMap<IpAddr, String> = BTreeMap::new();
         for (address, station) in &round.stations {
             places.insert(*address, place(*address, station, &node));
@@ -55,7 +64,9 @@ impl Site {
 
     /// The node serves there itself, under the name `node`. False when somebody (the daemon) does already.
     pub fn serve_on_node(&mut self, protocol: Protocol, address: SocketAddr) -> bool {
-        let Some(proto) = proto(protocol) else { return false };
+        let Some(proto) = proto(protocol) else {
+            return false;
+        };
         match self.lab.serve(&self.node, "node", &[(proto, address)]) {
             Ok(serving) => {
                 self.servers.push(serving);
@@ -69,12 +80,24 @@ impl Site {
         let outside = &self.lab.topology().outside;
         let nodes = &self.lab.topology().nodes;
         let sink = self.lab.topology().sink.iter().map(|sink| sink.name.as_str());
-        let others: Vec<&str> = nodes[1..].iter().map(|node| node.name.as_str()).chain(sink).collect();
+        let others: Vec<&str> = nodes[1..]
+            .iter()
+            .map(|node| node.name.as_str())
+            .chain(sink)
+            .collect();
         // Connection tracking must see both directions, also where nothing is masqueraded.
-        for address in outside.iter().flat_map(|one| one.addresses.iter().map(IpNet::addr)) {
-            let via = nodes[0].address_like(address).expect("a source has a family of the node");
+        for address in outside
+            .iter()
+            .flat_map(|one| one.addresses.iter().map(IpNet::addr))
+        {
+            let via = nodes[0]
+                .address_like(address)
+                .expect("a source has a family of the node");
             for place in &others {
-                self.ip(place, &format!("route replace {address} via {via} dev eth0 onlink"))?;
+                self.ip(
+                    place,
+                    &format!("route replace {address} via {via} dev eth0 onlink"),
+                )?;
             }
         }
         for (address, station) in &round.stations {
@@ -92,10 +115,16 @@ impl Site {
         let pod = self.place(address);
         let namespace = self.lab.topology().namespace_name(pod);
         self.ip(pod, "link delete eth0")?;
-        self.ip(&self.node, &format!("link add {interface} type veth peer name eth0 netns {namespace}"))?;
+        self.ip(
+            &self.node,
+            &format!("link add {interface} type veth peer name eth0 netns {namespace}"),
+        )?;
         let proxy = format!("net/ipv4/conf/{interface}/proxy_arp");
         let delay = format!("net/ipv4/neigh/{interface}/proxy_delay");
-        self.lab.must_exec(&self.node, &["sysctl", "-qw", &format!("{proxy}=1"), &format!("{delay}=0")])?;
+        self.lab.must_exec(
+            &self.node,
+            &["sysctl", "-qw", &format!("{proxy}=1"), &format!("{delay}=0")],
+        )?;
         self.ip(&self.node, &format!("link set {interface} up"))?;
         self.ip(&self.node, &format!("route replace {address} dev {interface}"))?;
         self.ip(pod, "link set eth0 up")?;
@@ -114,7 +143,11 @@ impl Site {
             for port in &endpoint.ports {
                 let socket = SocketAddr::new(*address, port.port);
                 let pod = pod_name(*address);
-                let serving = self.lab.serve(&pod, &socket.to_string(), &[(port.proto, socket)])?;
+                let on_node = self.own.contains(address);
+                let place = if on_node { &self.node } else { &pod };
+                let serving = self
+                    .lab
+                    .serve(place, &socket.to_string(), &[(port.proto, socket)])?;
                 self.servers.push(serving);
             }
         }
@@ -142,13 +175,24 @@ struct EndpointOf {
 fn endpoints(variant: &Variant) -> BTreeMap<IpAddr, EndpointOf> {
     let mut all: BTreeMap<IpAddr, EndpointOf> = BTreeMap::new();
     let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-    for slice in variant.documents.iter().filter(|document| document["kind"] == "EndpointSlice") {
+    for slice in variant
+        .documents
+        .iter()
+        .filter(|document| document["kind"] == "EndpointSlice")
+    {
         for one in list(slice, "endpoints") {
             for address in list(&one, "addresses") {
                 let address = address.as_str().and_then(|text| text.parse().ok());
-                let endpoint = all.entry(address.expect("an endpoint has an address")).or_default();
-                endpoint.node = one["nodeName"].as_str().unwrap_or_default().to_owned();
-                endpoint.ports.extend(list(slice, "ports").iter().filter_map(port));
+                let endpoint = all
+                    .entry(address.expect("an endpoint has an address"))
+                    .or_default();
+                one["nodeName"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .clone_into(&mut endpoint.node);
+                endpoint
+                    .ports
+                    .extend(list(slice, "ports").iter().filter_map(port));
             }
         }
     }
@@ -179,30 +223,61 @@ fn topology(
         pod_cidrs: families(["10.254.0.0/24", "fd00:fe::/64"], has_v6),
         interfaces: vec![],
     }];
-    let others: BTreeSet<&str> = endpoints.values().map(|endpoint| endpoint.node.as_str()).collect();
+    let others: BTreeSet<&str> = endpoints
+        .values()
+        .map(|endpoint| endpoint.node.as_str())
+        .collect();
     for (index, name) in others.into_iter().filter(|name| *name != node).enumerate() {
         let number = index + 1;
         topology.nodes.push(Node {
             name: name.to_owned(),
-            addresses: families([&format!("192.168.77.{number}/24"), &format!("2001:db8:77::{number}/64")], has_v6),
-            pod_cidrs: families([&format!("10.254.{number}.0/24"), &format!("fd00:fe:{number}::/64")], has_v6),
+            addresses: families(
+                [
+                    &format!("192.168.77.{number}/24"),
+                    &format!("2001:db8:77::{number}/64"),
+                ],
+                has_v6,
+            ),
+            pod_cidrs: families(
+                [
+                    &format!("10.254.{number}.0/24"),
+                    &format!("fd00:fe:{number}::/64"),
+                ],
+                has_v6,
+            ),
             interfaces: vec![],
         });
     }
     let sources = round.stations.iter();
     let pods = sources.filter(|(_, station)| matches!(station, Station::Pod { .. }));
     let mut homes: BTreeMap<IpAddr, &str> = pods.map(|(address, _)| (*address, node.as_str())).collect();
-    homes.extend(endpoints.iter().map(|(address, endpoint)| (*address, endpoint.node.as_str())));
-    topology.pods = homes.into_iter().map(|(address, node)| pod(address, node)).collect();
-    let outside = round.stations.iter().filter(|(_, station)| **station == Station::Outside);
-    topology.outside = outside.map(|(address, _)| client(*address, &round.flows, variant)).collect();
+    homes.extend(
+        endpoints
+            .iter()
+            .map(|(address, endpoint)| (*address, endpoint.node.as_str())),
+    );
+    // An endpoint at the node's own address is a process of the node.
+    homes.retain(|address, _| !variant.facts.is_local_address(*address));
+    topology.pods = homes
+        .into_iter()
+        .map(|(address, node)| pod(address, node))
+        .collect();
+    let outside = round
+        .stations
+        .iter()
+        .filter(|(_, station)| **station == Station::Outside);
+    topology.outside = outside
+        .map(|(address, _)| client(*address, &round.flows, variant))
+        .collect();
     topology.sink = Some(Sink::default());
     topology
 }
 
 fn families(texts: [&str; 2], has_v6: bool) -> Vec<IpNet> {
     let wanted = texts.into_iter().take(if has_v6 { 2 } else { 1 });
-    wanted.map(|text| text.parse().expect("a made-up network")).collect()
+    wanted
+        .map(|text| text.parse().expect("a made-up network"))
+        .collect()
 }
 
 fn pod(address: IpAddr, node: &str) -> Pod {
@@ -221,7 +296,9 @@ fn client(address: IpAddr, flows: &[&Flow], variant: &Variant) -> Outside {
     let length = if address.is_ipv4() { 24 } else { 64 };
     let from_here = flows.iter().filter(|flow| flow.packet.src == address);
     let targets: BTreeSet<IpAddr> = from_here.map(|flow| flow.packet.dst.ip()).collect();
-    let strangers = targets.into_iter().filter(|target| !variant.facts.is_local_address(*target));
+    let strangers = targets
+        .into_iter()
+        .filter(|target| !variant.facts.is_local_address(*target));
     Outside {
         name: outside_name(address),
         addresses: vec![IpNet::new(address, length).expect("a length of its family")],
@@ -254,7 +331,10 @@ fn outside_name(address: IpAddr) -> String {
 /// The endpoints that a row may reach and whether each sees the client; empty for other outcomes.
 pub fn expected(outcome: &Outcome) -> BTreeMap<String, bool> {
     match outcome {
-        Outcome::Delivered(to) => to.iter().map(|one| (one.endpoint.to_string(), one.masquerade)).collect(),
+        Outcome::Delivered(to) => to
+            .iter()
+            .map(|one| (one.endpoint.to_string(), one.masquerade))
+            .collect(),
         _ => BTreeMap::new(),
     }
 }

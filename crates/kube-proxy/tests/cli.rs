@@ -1,0 +1,218 @@
+//! Bad input to the tools and to the daemon, without root: one clear line that names the thing, and the right status.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A scratch folder with one good cluster.
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let scratch = Scratch(tempfile::tempdir().unwrap());
+        scratch.file(
+            "good.yaml",
+            "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\n---\n\
+             apiVersion: v1\nkind: Service\nmetadata: {namespace: ns, name: svc}\n\
+             spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n",
+        );
+        scratch
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file and gives back its name.
+    fn file(&self, name: &str, text: &str) -> String {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    fn good(&self) -> String {
+        self.path("good.yaml").to_string_lossy().into_owned()
+    }
+}
+
+/// Status and complaints.
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
+    let output = command
+        .args(args)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// It ends with this status, and its last line has all these words.
+#[track_caller]
+fn says(args: &[&str], status: i32, words: &[&str]) {
+    let (code, complaints) = run(args);
+    assert_eq!(code, Some(status), "{args:?}: {complaints}");
+    let line = complaints.lines().last().unwrap_or_default();
+    for word in words {
+        assert!(line.contains(word), "{args:?}: no {word:?} in: {complaints}");
+    }
+    assert!(!complaints.contains("panicked"), "{complaints}");
+}
+
+#[test]
+fn tools_name_a_file_that_cannot_be_used() {
+    let scratch = Scratch::new();
+    let cut = scratch.file("cut.json", "{\"kind\":\"List\",\"items\":[{\"kind\":\"Service\"");
+    let words = scratch.file("words.yaml", "just words\n");
+    let pods = scratch.file("pods.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n");
+    says(
+        &["render", "--manifests", "/nowhere"],
+        2,
+        &["--manifests", "/nowhere", "check"],
+    );
+    says(&["render", "--manifests", &cut], 2, &["cut.json", "document 1"]);
+    says(&["render", "--manifests", &words], 2, &["words.yaml"]);
+    says(
+        &["render", "--manifests", &pods],
+        2,
+        &["pods.yaml", "no Service", "Pod", "give"],
+    );
+    says(&["render"], 2, &["--manifests"]);
+    says(
+        &[
+            "trace",
+            "--from",
+            "10.0.0.1",
+            "--to",
+            "10.0.0.2:80",
+            "--dump",
+            "/nowhere",
+        ],
+        2,
+        &["/nowhere"],
+    );
+}
+
+#[test]
+fn tools_name_the_node_that_is_not_there_and_those_that_are() {
+    let scratch = Scratch::new();
+    says(
+        &["render", "--manifests", &scratch.good(), "--node", "node-b"],
+        2,
+        &["node-b", "node-a"],
+    );
+}
+
+#[test]
+fn tools_name_the_field_of_a_configuration_that_is_wrong() {
+    let scratch = Scratch::new();
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    let bad_cidr = scratch.file("cidr.yaml", &format!("{head}clusterCIDR: 10.0.0.0/99\n"));
+    let wrong_type = scratch.file("type.yaml", &format!("{head}iptables: {{masqueradeBit: many}}\n"));
+    let wrong_kind = scratch.file("kind.yaml", "apiVersion: v1\nkind: ConfigMap\n");
+    let typo = scratch.file("typo.yaml", &format!("{head}clusterCidr: 10.0.0.0/8\n"));
+    let with = |config: &str, words: &[&str]| {
+        says(
+            &["render", "--manifests", &scratch.good(), "--config", config],
+            2,
+            words,
+        );
+    };
+    with(&bad_cidr, &["ClusterCIDR", "10.0.0.0/99"]);
+    with(&wrong_type, &["type.yaml", "masqueradeBit"]);
+    with(&wrong_kind, &["kind.yaml", "kubeproxy.config.k8s.io/v1alpha1"]);
+    with("/nowhere", &["--config", "/nowhere", "check"]);
+    // Ignored as upstream ignores it, but not in silence.
+    let (status, complaints) = run(&["render", "--manifests", &scratch.good(), "--config", &typo]);
+    assert_eq!(status, Some(0), "{complaints}");
+    assert!(
+        complaints.contains("clusterCidr") && complaints.contains("spelling"),
+        "{complaints}"
+    );
+}
+
+#[test]
+fn tools_name_the_flag_that_is_wrong() {
+    let scratch = Scratch::new();
+    let good = scratch.good();
+    says(
+        &["render", "--manifests", &good, "--cluster-cidr", "10.0.0.0/40"],
+        2,
+        &["10.0.0.0/40", "CIDR"],
+    );
+    says(
+        &["render", "--manifests", &good, "--node-address", "1.2.3"],
+        2,
+        &["--node-address", "1.2.3"],
+    );
+    says(
+        &["render", "--manifests", &good, "--form", "restore"],
+        2,
+        &["--family"],
+    );
+    for args in [
+        &["render", "--sillyness"][..],
+        &["trace", "--from", "nobody", "--to", "10.0.0.1:80"],
+    ] {
+        let (status, complaints) = run(args);
+        assert_eq!(status, Some(2), "{complaints}");
+        assert!(complaints.contains("--help"), "{complaints}");
+    }
+}
+
+#[test]
+fn other_objects_among_those_that_count_are_mentioned() {
+    let scratch = Scratch::new();
+    let text = fs::read_to_string(scratch.good()).unwrap();
+    let mixed = scratch.file(
+        "mixed.yaml",
+        &format!("{text}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\n"),
+    );
+    let (status, complaints) = run(&["render", "--manifests", &mixed]);
+    assert_eq!(
+        (status, complaints.trim()),
+        (Some(0), "note: objects of these kinds are not read: Deployment")
+    );
+}
+
+#[test]
+fn closed_pipe_is_no_failure() {
+    let scratch = Scratch::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
+    let mut child = command
+        .args(["render", "--manifests", &scratch.good()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
+    let scratch = Scratch::new();
+    let good = scratch.good();
+    says(
+        &["--manifests", &good, "--config", "/nowhere"],
+        1,
+        &["--config", "/nowhere", "check"],
+    );
+    says(
+        &["--manifests", &good, "--cluster-cidr", "10.0.0.0/40"],
+        1,
+        &["10.0.0.0/40"],
+    );
+    says(&["--manifests", &good, "--proxy-mode", "magic"], 1, &["magic"]);
+    says(
+        &["--manifests", &good, "--hostname-override", " "],
+        1,
+        &["hostname-override"],
+    );
+    let (status, complaints) = run(&["--sillyness"]);
+    assert_eq!(status, Some(1), "{complaints}");
+    assert!(complaints.contains("--sillyness"), "{complaints}");
+}
