@@ -43,6 +43,8 @@ pub enum Cause {
     Host,
     /// In what was asked, as far as one can tell: a smaller step may go through.
     Content,
+    /// In the size of what was asked: the same goes through in smaller steps, now and later.
+    Size,
 }
 
 /// Something to be done at the kernel's side. Each is answered by one [`Answer`], and no family has two at a time.

@@ -52,6 +52,8 @@ pub(crate) struct FamilyLoop {
     failures: Failures,
     /// How many services a step may have now: fewer after a refused step.
     step_limit: usize,
+    /// The most it grows to again: fewer after a step was too large.
+    step_most: usize,
     next_look: Duration,
     /// The generation at the last look.
     generation: Option<u32>,
@@ -150,6 +152,7 @@ impl FamilyLoop {
             backoff: Backoff::new(first_wait, config.sync_period.max(config.min_sync), config.seed),
             failures: Failures::default(),
             step_limit: config.step_services.max(1),
+            step_most: config.step_services.max(1),
             next_look: Duration::ZERO,
             generation: None,
             last_full: None,

@@ -9,7 +9,7 @@
 //!
 //! Invariant: whatever order changes come in, the kernel ends up with what the objects say
 //! (test `incremental_equals_from_scratch`).
-//! Invariant: nothing is remembered before the kernel said yes, and no change is forgotten before (tests in
+//! Invariant: nothing is remembered before the kernel said yes, and no change is forgotten before (the others in
 //! `properties`). Each of these tests is shown able to fail by a [`fault::Fault`].
 
 pub mod event;
@@ -266,11 +266,11 @@ impl Engine {
     #[cfg(feature = "mutants")]
     fn rewrite_at_threshold(&mut self, reports: &[Report]) {
         for report in reports {
-            if let Report::EndpointComments { family, .. } = report {
-                if let Some(family) = self.families.get_mut(*family) {
-                    family.distrust_chains();
-                    family.change(self.world.services().cloned().map(Item::Service), Duration::ZERO);
-                }
+            if let Report::EndpointComments { family, .. } = report
+                && let Some(family) = self.families.get_mut(*family)
+            {
+                family.distrust_chains();
+                family.change(self.world.services().cloned().map(Item::Service), Duration::ZERO);
             }
         }
     }

@@ -209,18 +209,13 @@ impl World {
         let Some(service) = self.snapshot.service(name) else {
             return (None, Vec::new());
         };
-        let nameless = NodeFacts {
+        let nameless = self.seeded.has(Fault::LocalListForgotten).then(|| NodeFacts {
             name: "".into(),
             ..self.facts.clone()
-        };
-        let node = if self.seeded.has(Fault::LocalListForgotten) {
-            &nameless
-        } else {
-            &self.facts
-        };
+        });
         let context = Context {
             family,
-            node,
+            node: nameless.as_ref().unwrap_or(&self.facts),
             settings: &self.settings,
             claims: self.snapshot.claims(),
         };

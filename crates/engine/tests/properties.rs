@@ -1,5 +1,7 @@
 //! The engine on a kernel in memory: 1,000 random sequences of changes, and what has to hold for each.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use engine::fault::Seeded;

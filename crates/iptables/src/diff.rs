@@ -6,7 +6,7 @@
 //! * [`service`], [`node`], [`sweep`]: the difference of one service, of the node's part, and of what nobody wants,
 //!   each added to a [`batch::Batch`], which is a [`crate::plan::Step`] and what is to be remembered once it is done.
 //!
-//! Order within a step, so that no packet ever finds a moment without rules (test `every_commit_keeps_services_reachable`):
+//! Order within a step, so that no packet ever finds a moment without rules (the property `incremental_equals_from_scratch` of the engine asks after every write):
 //! 1. filter is written before nat, so that an address is refused before it stops being translated;
 //! 2. nat is written in one transaction: chains first, then new dispatch rules at the head of their chains, where
 //!    they win over the rules they replace;
@@ -20,3 +20,6 @@ pub mod node;
 pub mod observe;
 pub mod service;
 pub mod sweep;
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,10 @@ use crate::socket::{Socket, SocketError};
 use crate::{TraceTable, TraceWatch, Traced, conntrack};
 use iptables::ast::{ChainName, TableName};
 use model::{Family, Protocol};
-use netlink::conntrack::{Entry, Filter, Layer4, Tuple};
+use netlink::conntrack::{self as flows, Filter, Layer4, Tuple};
 use netlink::nft::{TraceEvent, TraceStep};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -101,10 +102,9 @@ fn numbered(family: Family, met: Vec<(TableName, ChainName, u64)>) -> Result<Vec
     let mut socket = Socket::netfilter()?;
     let mut handles: BTreeMap<(TableName, ChainName), Vec<u64>> = BTreeMap::new();
     for (table, chain, _) in &met {
-        let key = (*table, chain.clone());
-        if !handles.contains_key(&key) {
+        if let Entry::Vacant(missing) = handles.entry((*table, chain.clone())) {
             let listed = nft::rules(&mut socket, family, *table, chain)?;
-            handles.insert(key, listed.into_iter().map(|rule| rule.handle).collect());
+            missing.insert(listed.into_iter().map(|rule| rule.handle).collect());
         }
     }
     let number = |(table, chain, handle): (TableName, ChainName, u64)| {
@@ -136,7 +136,7 @@ pub struct Translation {
 
 impl Translation {
     /// Answers come from the endpoint and go to the client that it saw.
-    fn read(entry: &Entry) -> Option<Translation> {
+    fn read(entry: &flows::Entry) -> Option<Translation> {
         let (source_before, destination_before) = ends(&entry.original)?;
         let (destination_after, source_after) = ends(&entry.reply)?;
         Some(Translation {

@@ -94,9 +94,8 @@ fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
         FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
             Cause::Host
         }
-        FailureKind::Refused | FailureKind::TooLarge | FailureKind::Garbled | FailureKind::Other => {
-            Cause::Content
-        }
+        FailureKind::TooLarge => Cause::Size,
+        FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
     };
     Failure {
         cause,

@@ -14,7 +14,7 @@ use engine::{Answer, Engine, EngineConfig, Event};
 use kernel::LiveKernel;
 use model::object::Kind;
 use model::snapshot::{Change, Snapshot};
-use model::{Family, PerFamily};
+use model::{Family, NodeFacts, PerFamily};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
@@ -256,7 +256,16 @@ impl Control {
     }
 
     fn tell_facts(&mut self) {
-        let facts = facts(&self.options, self.engine.snapshot(), self.addresses.clone());
+        let snapshot = self.engine.snapshot();
+        let facts = if snapshot.node(&self.options.node_name).is_some() {
+            facts(&self.options, snapshot, self.addresses.clone())
+        } else {
+            // The last thing that a deleted Node said still holds (control.md 4.3).
+            NodeFacts {
+                interface_addresses: self.addresses.clone(),
+                ..self.engine.facts().clone()
+            }
+        };
         let now = self.now();
         self.engine.handle(Event::Facts(facts), now);
     }

@@ -53,7 +53,7 @@ impl FamilyLoop {
         if self.seeded.has(Fault::ChangeDuringCommitLost) {
             self.changed = super::Changes::default();
         }
-        self.step_limit = (self.step_limit * 2).min(self.config.step_services.max(1));
+        self.step_limit = (self.step_limit * 2).min(self.step_most);
         for item in &work.items {
             self.no_trouble(item);
             if *item == Item::Sweep && self.have.leftovers() > 0 {
@@ -93,9 +93,12 @@ impl FamilyLoop {
             self.have.doubt(&work.batch);
             self.need = self.need.max(Need::Doubted);
         }
-        let alone = work.items.len() == 1 && failure.cause == Cause::Content;
+        let alone = work.items.len() == 1 && failure.cause != Cause::Host;
         if !alone {
             self.step_limit = (work.items.len() / 2).max(1);
+            if failure.cause == Cause::Size {
+                self.step_most = self.step_limit;
+            }
             if !self.seeded.has(Fault::FailedStepForgotten) {
                 for item in work.items {
                     self.queue.push(rank_of(&item), item);
@@ -178,7 +181,7 @@ impl FamilyLoop {
             failures.steps += 1;
             match failure.cause {
                 Cause::Host => failures.steps,
-                Cause::Content => failures.steps.saturating_sub(FAILURES_BEFORE_WAITING),
+                Cause::Content | Cause::Size => failures.steps.saturating_sub(FAILURES_BEFORE_WAITING),
             }
         };
         if waits > 0 {

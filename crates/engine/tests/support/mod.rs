@@ -1,8 +1,11 @@
 //! What the tests of the engine share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 pub mod check;
 pub mod cluster;
+pub mod making;
 pub mod properties;
 pub mod rig;
 pub mod rng;
+pub mod strangers;

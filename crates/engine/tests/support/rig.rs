@@ -268,7 +268,7 @@ impl Rig {
     }
 
     pub fn settle(&mut self) -> Result<(), String> {
-        self.settle_within(&Family::ALL, Duration::from_secs(600))
+        self.settle_within(&Family::ALL, Duration::from_mins(10))
     }
 
     /// Lets time pass, doing what falls due.
@@ -367,6 +367,7 @@ fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
         FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
             Cause::Host
         }
+        FailureKind::TooLarge => Cause::Size,
         FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
     };
     Failure {

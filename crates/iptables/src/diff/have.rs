@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel said yes to, or was seen to hold.
 ///
-/// Invariant: nothing is in here that was not read or committed (test `nothing_is_remembered_before_it_is_committed`).
+/// Invariant: nothing is in here that was not read or committed (the property `failures_are_overcome` of the engine).
 #[derive(Clone, Debug)]
 pub struct Have {
     pub(super) family: Family,

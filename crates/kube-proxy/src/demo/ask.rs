@@ -1,7 +1,7 @@
 //! One request: predicted, sent, watched in the kernel, and put side by side.
 
 use super::predict::{Predicted, Prediction, Request, Taken, observed_steps};
-use super::report::{Asked, Side, side_by_side};
+use super::report::{Asked, Row, Side, side_by_side};
 use super::stage::{Stage, observed};
 use super::words;
 use anyhow::{Context, Result, bail};
@@ -51,8 +51,15 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
     let way = intent.way(&taken);
     let live_way = live.way(&taken);
     let live_rows = side_by_side(live_way.steps(), observed.clone());
-    let live_agrees =
-        live_rows.iter().all(super::report::Row::agrees) && predicted_side(stage, &live_way) == observed_side;
+    // Whether an answer finds its way back is beyond what `trace` is asked.
+    let live_ends_alike = match &seen.translation {
+        Some(after) => {
+            live_way.source() == Some(after.source_after.ip())
+                && live_way.destination() == after.destination_after
+        }
+        // A packet that does not get through leaves no connection.
+        None => !live_way.got_through(),
+    };
     Ok(Asked {
         title: request.title.to_owned(),
         from: request.from.to_string(),
@@ -67,8 +74,13 @@ pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
             .translation
             .map(|translation| format!("{} → {}", translation.source_after, translation.destination_after)),
         predicted_end: way.end(),
+        predicted_source: if way.masqueraded() {
+            format!("masqueraded, was {}", request.from.ip())
+        } else {
+            "kept".to_owned()
+        },
         why: words::why(request.from.ip(), way.marked_in().as_deref()),
-        trace_of_live_rules_agrees: live_agrees,
+        trace_of_live_rules_agrees: live_ends_alike && live_rows.iter().all(Row::agrees),
     })
 }
 

@@ -28,8 +28,8 @@ fn service(service: &Service) -> ServiceLine {
         name: service.name.name.to_string(),
         kind: kind(service.kind).to_owned(),
         cluster_ip: cluster_ip.map_or_else(|| "None".to_owned(), |ip| ip.to_string()),
-        external_ip: or_none(external.map(ToString::to_string).collect()),
-        ports: or_none(ports.collect()),
+        external_ip: or_none(&external.map(ToString::to_string).collect::<Vec<_>>()),
+        ports: or_none(&ports.collect::<Vec<_>>()),
     }
 }
 
@@ -42,7 +42,7 @@ fn kind(kind: ServiceKind) -> &'static str {
     }
 }
 
-fn or_none(words: Vec<String>) -> String {
+fn or_none(words: &[String]) -> String {
     if words.is_empty() {
         "<none>".to_owned()
     } else {
@@ -65,7 +65,7 @@ pub fn endpoints(snapshot: &Snapshot) -> Vec<EndpointsLine> {
         }
         let more = all.len().saturating_sub(LISTED);
         all.truncate(LISTED);
-        let listed = or_none(all);
+        let listed = or_none(&all);
         EndpointsLine {
             namespace: service.name.namespace.to_string(),
             name: service.name.name.to_string(),

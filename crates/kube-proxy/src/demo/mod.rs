@@ -102,8 +102,8 @@ pub fn run(words: &[String]) -> Result<Answer> {
         }
         Form::Json => {
             let report = perform(&args, &mut Silent)?;
-            serde_json::to_writer_pretty(&mut out, &report).context("cannot write the report")?;
-            writeln!(out).context("cannot write the report")?;
+            let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
+            writeln!(out, "{json}").context("cannot write the report")?;
             Ok(verdict(&report))
         }
     }
@@ -140,10 +140,11 @@ fn perform(args: &Args, audience: &mut dyn Audience) -> Result<Report> {
     let begin = std::time::Instant::now();
     let program = std::env::current_exe().context("cannot find our own program")?;
     let mut stage = Stage::set(&program)?;
+    let differences = stage.settle()?;
     let mut report = Report {
         services: listing::services(&stage.world.snapshot),
         endpoints: listing::endpoints(&stage.world.snapshot),
-        differences: stage.differences()?,
+        differences,
         requests: Vec::new(),
         agrees: true,
     };

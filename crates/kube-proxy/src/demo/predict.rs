@@ -130,6 +130,11 @@ impl Predicted<'_> {
         self.way.got_through()
     }
 
+    /// Whether a rule rewrites the source.
+    pub fn masqueraded(&self) -> bool {
+        self.way.source != path::Source::Kept
+    }
+
     /// How it ends, in words.
     pub fn end(&self) -> String {
         describe::end(&self.way.end)

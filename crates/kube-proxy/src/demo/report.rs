@@ -161,6 +161,8 @@ pub struct Asked {
     pub translation: Option<String>,
     /// How the predicted way ends, in words.
     pub predicted_end: String,
+    /// What becomes of the source on the predicted way, in words.
+    pub predicted_source: String,
     /// Why the source is kept or rewritten.
     pub why: String,
     /// Whether `trace` over the kernel's own rules says what the kernel did.

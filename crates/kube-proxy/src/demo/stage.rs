@@ -2,8 +2,9 @@
 
 use crate::input::{ClusterArgs, World};
 use anyhow::{Context, Result, anyhow, bail};
-use iptables::ast::{Match, Ports, Ruleset, TableName};
+use iptables::ast::{Match, Ports, Rule, Ruleset, TableName};
 use iptables::build::{Capabilities, Nfacct};
+use iptables::names::is_dispatch;
 use kernel::nfacct::{Accounting, ensure_counters};
 use kernel::probe::{Choice, Probe, Tools};
 use kernel::{Backend, LiveKernel, RuleKernel, Scope};
@@ -29,6 +30,9 @@ clusterCIDR: 10.244.0.0/16
 
 /// The pods' network, as in [`CONFIG`].
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
+
+/// There when bridges can call iptables.
+const BRIDGE_CALLS_IPTABLES: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 /// The node that the demonstration looks at.
 pub const NODE: &str = seed::NODE_A;
@@ -130,6 +134,9 @@ impl Stage {
     /// When a part of it is not to be had on this machine.
     pub fn set(program: &Path) -> Result<Stage> {
         let lab = Lab::up(&seed::topology(&lab::live::prefix("demo"))).context("cannot build the lab")?;
+        if !Path::new(BRIDGE_CALLS_IPTABLES).exists() {
+            route_pods_through_their_node(&lab)?;
+        }
         let folder = lab.folder().join("demo");
         let (manifests, config) = write_files(&folder).context("cannot write the cluster's objects")?;
         let node = NodeView::read(&lab)?;
@@ -185,20 +192,20 @@ impl Stage {
         LiveKernel::new(self.probe.clone())
     }
 
-    /// What the kernel holds beside what is wanted, in words; empty once the proxy is done.
+    /// Waits until the kernel holds what is wanted, and says what differs if it never does. From then on
+    /// [`Stage::intent`] has services in the order in which the proxy wrote them.
     ///
     /// # Errors
     /// When the kernel would not say.
-    pub fn differences(&self) -> Result<Vec<String>> {
+    pub fn settle(&mut self) -> Result<Vec<String>> {
         let deadline = Instant::now() + SETTLE;
         loop {
             let have = self.rules()?;
             let found = iptables::compare::differences(&self.intent, &have);
             if found.is_empty() || Instant::now() > deadline {
-                return Ok(found
-                    .iter()
-                    .map(|difference| difference.text(Family::V4).to_string())
-                    .collect());
+                adopt_free_order(&mut self.intent, &have);
+                let words = found.iter().map(|one| one.text(Family::V4).to_string());
+                return Ok(words.collect());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -246,6 +253,20 @@ impl Stage {
     }
 }
 
+/// A pod's answer to a neighbour is bridged past the node, which then cannot translate it back, unless bridges call
+/// iptables. A kernel without the module for that (`br_netfilter`, which a fresh machine has not loaded) still carries
+/// answers right when pods know no neighbours.
+fn route_pods_through_their_node(lab: &Lab) -> Result<()> {
+    for pod in &lab.topology().pods {
+        let node = lab.topology().node(&pod.node);
+        for cidr in node.iter().flat_map(|node| &node.pod_cidrs) {
+            let argv = ["ip", "route", "del", &cidr.to_string(), "dev", "eth0"];
+            lab.must_exec(&pod.name, &argv)?;
+        }
+    }
+    Ok(())
+}
+
 fn write_files(folder: &Path) -> std::io::Result<(PathBuf, PathBuf)> {
     let (manifests, config) = (folder.join("cluster"), folder.join("config.yaml"));
     fs::create_dir_all(&manifests)?;
@@ -289,6 +310,19 @@ fn capabilities(probe: &Probe) -> Capabilities {
             Accounting::Present => Nfacct::Present,
             Accounting::Absent(_) => Nfacct::Absent,
         },
+    }
+}
+
+/// In the chains that services share, the order of services is free (upstream's is random), and so are the numbers of
+/// rules: those of `have` are taken. No rule is.
+pub fn adopt_free_order(rules: &mut Ruleset, have: &Ruleset) {
+    for (table, chains) in &mut rules.tables {
+        for (name, chain) in &mut chains.chains {
+            if let (true, Some(live)) = (is_dispatch(*table, name), have.chain(*table, name.as_str())) {
+                let place = |rule: &Rule| live.rules.iter().position(|one| one == rule);
+                chain.rules.sort_by_key(|rule| place(rule).unwrap_or(usize::MAX));
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The demonstration for people, printed as it goes. At most [`WIDTH`] columns.
 
 use super::Audience;
-use super::report::{Asked, Report, Row, Side};
+use super::report::{Asked, Report, Row, Side, Step};
 use super::stage::Stage;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -186,40 +186,50 @@ impl<'a> Page<'a> {
     }
 
     fn row(&mut self, row: &Row) -> Result<()> {
-        let place = |step: &Option<super::report::Step>| {
-            step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
-        };
+        let place = |step: &Option<Step>| step.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let (style, mark) = mark(row.agrees());
         let (predicted, observed) = (place(&row.predicted), place(&row.observed));
         let step = row.predicted.as_ref().or(row.observed.as_ref());
         let what = step.map_or("", |step| &step.what);
         writeln!(
             self.out,
-            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{what}{DIM:#}"
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{what}"
         )?;
         if row.agrees() {
             return Ok(());
         }
-        for (side, step) in [("predicted", &row.predicted), ("in the kernel", &row.observed)] {
-            if let Some(step) = step {
-                writeln!(
-                    self.out,
-                    "      {BAD}{side:>13}{BAD:#}  -A {} {}",
-                    step.chain, step.text
-                )?;
+        // What was never met needs no more words than the place it would have been met at.
+        let Some(observed) = &row.observed else {
+            return Ok(());
+        };
+        if let Some(predicted) = &row.predicted {
+            if predicted.text == observed.text {
+                let note = "the same rule, but not at the same place of its chain";
+                return Ok(writeln!(self.out, "    {BAD}{note}{BAD:#}")?);
             }
+            self.rule("predicted", predicted)?;
+        }
+        self.rule("in the kernel", observed)
+    }
+
+    fn rule(&mut self, side: &str, step: &Step) -> Result<()> {
+        const INDENT: usize = 19;
+        let text = format!("-A {} {}", step.chain, step.text);
+        for (index, line) in filled(&text, WIDTH - INDENT).into_iter().enumerate() {
+            let side = if index == 0 { side } else { "" };
+            writeln!(self.out, "    {BAD}{side:<15}{BAD:#}{line}")?;
         }
         Ok(())
     }
 
     /// A line below the steps: one fact on both sides.
     fn fact(&mut self, name: &str, predicted: Option<&String>, observed: Option<&String>) -> Result<()> {
-        let words = |side: Option<&String>| side.map_or_else(|| "nobody knows".to_owned(), Clone::clone);
+        let words = |side: Option<&String>| side.map_or_else(|| "no connection".to_owned(), Clone::clone);
         let (style, mark) = mark(predicted == observed);
         let (predicted, observed) = (words(predicted), words(observed));
         Ok(writeln!(
             self.out,
-            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{DIM}{name}{DIM:#}"
+            "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{name}"
         )?)
     }
 
@@ -228,22 +238,24 @@ impl<'a> Page<'a> {
             predicted, observed, ..
         } = asked;
         let nobody = |side: &Side| side.answered_by.clone().unwrap_or_else(|| "nobody".to_owned());
+        let source = format!("source: {}", asked.predicted_source);
+        writeln!(self.out)?;
+        self.fact(&source, predicted.source.as_ref(), observed.source.as_ref())?;
+        let destination = format!("destination: was {}", asked.to);
         self.fact(
-            "destination after NAT",
+            &destination,
             predicted.destination.as_ref(),
             observed.destination.as_ref(),
         )?;
-        self.fact(
-            "source after NAT",
-            predicted.source.as_ref(),
-            observed.source.as_ref(),
-        )?;
         self.fact("who answers", Some(&nobody(predicted)), Some(&nobody(observed)))?;
         writeln!(self.out)?;
-        let after = asked.translation.as_deref().unwrap_or("not in conntrack");
-        writeln!(self.out, "    before NAT   {} → {}", asked.from, asked.to)?;
-        writeln!(self.out, "    after NAT    {after}")?;
-        writeln!(self.out, "    answer       {}", asked.outcome)?;
+        let after = asked
+            .translation
+            .as_deref()
+            .unwrap_or("the kernel has no such connection");
+        self.labelled("packet", &format!("{} → {}", asked.from, asked.to))?;
+        self.labelled("behind NAT", after)?;
+        self.labelled("outcome", &asked.outcome)?;
         self.labelled("chance", &chance(asked))?;
         self.labelled("why", &asked.why)?;
         Ok(writeln!(self.out)?)

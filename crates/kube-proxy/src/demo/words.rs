@@ -16,10 +16,14 @@ pub fn text(rule: &Rule, family: Family) -> String {
 pub fn what(rule: &Rule, did: Option<&Did>) -> String {
     let condition = condition(rule);
     let target = target(&rule.target, did);
-    if condition.is_empty() {
-        target
-    } else {
-        format!("{condition} {target}")
+    let decides = matches!(
+        rule.target,
+        Target::Accept | Target::Drop | Target::Return | Target::Reject(_)
+    );
+    match (condition.as_str(), decides) {
+        ("", _) => target,
+        (condition, true) => format!("{condition} → {target}"),
+        (condition, false) => format!("{condition} {target}"),
     }
 }
 
@@ -35,6 +39,12 @@ fn condition(rule: &Rule) -> String {
         (None, None, None) => {}
     }
     words.extend(rule.matches.iter().filter_map(matched));
+    // The last endpoint of a list takes what chance gave to none before it.
+    if words.is_empty()
+        && matches!(&rule.target, Target::Jump(chain) if chain.as_str().starts_with("KUBE-SEP-"))
+    {
+        words.push("otherwise".to_owned());
+    }
     words.join(", ")
 }
 
@@ -74,7 +84,7 @@ fn matched(one: &Match) -> Option<String> {
         Match::AddrType { .. } => Some("by type of address".to_owned()),
         Match::Mark { is } => Some(negated(is, |(value, _)| format!("marked {value:#x}"))),
         Match::Probability(units) => Some(format!(
-            "chance {:.2}",
+            "with chance {:.2}",
             f64::from(*units) / f64::from(1_u32 << 31)
         )),
         Match::Recent(recent) => Some(format!("client in list {}", recent.name)),
