@@ -16,10 +16,10 @@ use std::time::Duration;
 
 /// Runs the binary at the node until it ends, five seconds at most, behind another command if one is given.
 fn run(lab: &Lab, before: &[&str], args: &[&str]) -> Finished {
-    let program = binary().to_string_lossy();
+    let proxy = binary().to_string_lossy();
     let mut argv = vec!["timeout", "5"];
     argv.extend(before);
-    argv.push(&program);
+    argv.push(&proxy);
     argv.extend(args);
     lab.exec(NODE, &argv)
         .unwrap_or_else(|error| panic!("{}", error.chain()))

@@ -86,10 +86,9 @@ fn traffic_follows_from_none_to_all_and_back_and_without_any_it_is_refused_at_on
         lab.take_seen();
         let outcome = lab.probe(CLIENT, tcp(WEB).within(Duration::from_millis(300)));
         let target = WEB.parse::<SocketAddr>().expect("a socket address");
-        match lab.take_seen().iter().any(|seen| seen.dst == target) {
-            true => Ok(()),
-            false => Err(format!("{outcome:?}, and the sink saw nothing")),
-        }
+        let seen = lab.take_seen().iter().any(|seen| seen.dst == target);
+        seen.then_some(())
+            .ok_or_else(|| format!("{outcome:?}, and the sink saw nothing"))
     };
     within_or(PATIENCE, look).unwrap_or_else(|wrong| panic!("{wrong}\n{}", daemon.log()));
 }
