@@ -17,11 +17,11 @@ use std::time::Duration;
 /// Runs the binary at the node until it ends, five seconds at most, behind another command if one is given.
 fn run(lab: &Lab, before: &[&str], args: &[&str]) -> Finished {
     let proxy = binary().to_string_lossy();
-    let mut argv = vec!["timeout", "5"];
-    argv.extend(before);
-    argv.push(&proxy);
-    argv.extend(args);
-    lab.exec(NODE, &argv)
+    let mut command = vec!["timeout", "5"];
+    command.extend(before);
+    command.push(&proxy);
+    command.extend(args);
+    lab.exec(NODE, &command)
         .unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
