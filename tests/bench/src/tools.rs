@@ -57,8 +57,16 @@ pub fn node() -> (Settings, NodeFacts) {
     )
 }
 
-/// The restore texts of a cold start of IPv4, from an engine whose every step is said to have worked.
-pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<String> {
+/// One step as the tools take it.
+pub struct ToolStep {
+    /// Chains made first, with their tables; one that is there already is no failure.
+    make_first: Vec<(String, String)>,
+    /// The restore's input.
+    text: String,
+}
+
+/// The steps of a cold start of IPv4, from an engine whose every step is said to have worked.
+pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<ToolStep> {
     let (settings, facts) = node();
     let host = Host {
         families: PerFamily {
@@ -88,14 +96,7 @@ pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<String> {
     while let Some(effect) = engine.next(Family::V4, now) {
         let answer = match effect {
             Effect::Commit(step) => {
-                texts.push(
-                    StepText {
-                        step: &step,
-                        family: Family::V4,
-                        tool,
-                    }
-                    .to_string(),
-                );
+                texts.push(tool_step(&StepText { step: &step, family: Family::V4, tool }));
                 Answer::Committed
             }
             Effect::Observe { .. } => Answer::Observed {
@@ -109,26 +110,38 @@ pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<String> {
     texts
 }
 
+fn tool_step(text: &StepText<'_>) -> ToolStep {
+    let chains = text.chains_to_make_first();
+    ToolStep {
+        make_first: chains.map(|(table, chain)| (table.to_string(), chain.to_string())).collect(),
+        text: text.to_string(),
+    }
+}
+
 /// Feeds the texts to the tool, one after the other, and gives the time it took.
-pub fn restore_all(texts: &[String], backend: Backend) -> Result<Duration> {
+pub fn restore_all(steps: &[ToolStep], backend: Backend) -> Result<Duration> {
     let tool = match backend {
-        Backend::NfTables => "/usr/sbin/iptables-nft-restore",
-        Backend::Legacy => "/usr/sbin/iptables-legacy-restore",
+        Backend::NfTables => "/usr/sbin/iptables-nft",
+        Backend::Legacy => "/usr/sbin/iptables-legacy",
     };
+    let restore = format!("{tool}-restore");
     let start = Instant::now();
-    for text in texts {
-        let mut child = Command::new(tool)
+    for step in steps {
+        for (table, chain) in &step.make_first {
+            Command::new(tool).args(["-w", "5", "-t", table, "-N", chain]).stderr(Stdio::null()).status()?;
+        }
+        let mut child = Command::new(&restore)
             .args(["-w", "5", "--noflush"])
             .stdin(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot run {tool}"))?;
+            .with_context(|| format!("cannot run {restore}"))?;
         child
             .stdin
             .take()
             .expect("it is piped")
-            .write_all(text.as_bytes())?;
+            .write_all(step.text.as_bytes())?;
         if !child.wait()?.success() {
-            bail!("{tool} refused a step of {} bytes", text.len());
+            bail!("{restore} refused a step of {} bytes", step.text.len());
         }
     }
     Ok(start.elapsed())
