@@ -87,7 +87,8 @@ pub struct SweepError {
 /// between two buffers of the dump. The kernel holds no lock of its own between those, and what is deleted makes the
 /// dump repeat a bucket at most, never skip one. Nothing here waits for a lock that writing rules takes.
 ///
-/// An entry is deleted by its tuple, zone and id, so that a younger flow with the same tuple is safe.
+/// An entry is deleted by its tuple, zone and id, so that a younger flow with the same tuple is safe, unless it happens
+/// to lie in the same memory, of which the kernel makes the id. Then its next packet opens it anew.
 ///
 /// # Errors
 /// When the kernel would not say, or not delete.
