@@ -205,7 +205,9 @@ impl Expectation {
                 return Found::Live(allowed);
             }
             // The address may have been a frontend of its own.
-            return self.departed_from(by_address, flow).unwrap_or(Found::ElsewhereOnNodePort);
+            return self
+                .departed_from(by_address, flow)
+                .unwrap_or(Found::ElsewhereOnNodePort);
         }
         if let Some(found) = self.departed_from(by_address, flow) {
             return found;

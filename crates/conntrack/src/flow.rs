@@ -69,7 +69,9 @@ impl Flow {
         };
         let mut tuples = [Tuple::default(); 2];
         for word in words {
-            let Some((key, value)) = word.split_once('=') else { continue };
+            let Some((key, value)) = word.split_once('=') else {
+                continue;
+            };
             // The first direction's keys come first; each key comes once per direction.
             for tuple in &mut tuples {
                 if tuple.take(key, value)? == Taken::Yes {
@@ -172,8 +174,7 @@ mod tests {
 
     #[test]
     fn icmp_is_no_flow_of_a_service_and_half_a_line_is_an_error() {
-        let icmp =
-            "icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=1 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=1";
+        let icmp = "icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=1 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=1";
         assert_eq!(Flow::parse_line(icmp), Ok(None));
         assert!(Flow::parse_line("udp 17 29 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2").is_err());
         assert!(Flow::parse_line("udp 17 29 src=10.0.0.one").is_err());

@@ -27,7 +27,12 @@ impl NodeAddresses {
         let of_family = |ip: &&IpAddr| Family::of(**ip) == node.family && !ip.is_loopback();
         match &node.node_ports {
             NodePortTargets::AllLocal => NodeAddresses {
-                addresses: facts.interface_addresses.iter().filter(of_family).copied().collect(),
+                addresses: facts
+                    .interface_addresses
+                    .iter()
+                    .filter(of_family)
+                    .copied()
+                    .collect(),
                 loopback: if node.localhost_node_ports {
                     Loopback::Served
                 } else {
@@ -43,7 +48,8 @@ impl NodeAddresses {
 
     /// Whether node ports are served on this address.
     pub fn serve(&self, ip: IpAddr) -> bool {
-        self.addresses.contains(&ip) || (self.loopback == Loopback::Served && ip.is_loopback() && ip.is_ipv4())
+        self.addresses.contains(&ip)
+            || (self.loopback == Loopback::Served && ip.is_loopback() && ip.is_ipv4())
     }
 }
 
@@ -70,16 +76,29 @@ mod tests {
     }
 
     fn served(addresses: &NodeAddresses, candidates: &[&str]) -> Vec<String> {
-        let candidates = candidates.iter().filter(|ip| addresses.serve(ip.parse().unwrap()));
+        let candidates = candidates
+            .iter()
+            .filter(|ip| addresses.serve(ip.parse().unwrap()));
         candidates.map(ToString::to_string).collect()
     }
 
     #[test]
     fn without_a_restriction_the_hosts_addresses_of_the_family_are_served() {
         let facts = facts(&["127.0.0.1", "192.0.2.11", "::1", "2001:db8::11"]);
-        let candidates = ["127.0.0.1", "127.8.8.8", "192.0.2.11", "192.0.2.12", "::1", "2001:db8::11"];
-        let v4 = |localhost| NodeAddresses::of(&node(Family::V4, NodePortTargets::AllLocal, localhost), &facts);
-        assert_eq!(served(&v4(true), &candidates), ["127.0.0.1", "127.8.8.8", "192.0.2.11"]);
+        let candidates = [
+            "127.0.0.1",
+            "127.8.8.8",
+            "192.0.2.11",
+            "192.0.2.12",
+            "::1",
+            "2001:db8::11",
+        ];
+        let v4 =
+            |localhost| NodeAddresses::of(&node(Family::V4, NodePortTargets::AllLocal, localhost), &facts);
+        assert_eq!(
+            served(&v4(true), &candidates),
+            ["127.0.0.1", "127.8.8.8", "192.0.2.11"]
+        );
         assert_eq!(served(&v4(false), &candidates), ["192.0.2.11"]);
         let v6 = NodeAddresses::of(&node(Family::V6, NodePortTargets::AllLocal, false), &facts);
         assert_eq!(served(&v6, &candidates), ["2001:db8::11"]);
@@ -88,7 +107,13 @@ mod tests {
     #[test]
     fn with_a_restriction_just_these_are_served() {
         let only = NodePortTargets::Only(vec!["192.0.2.11".parse().unwrap()]);
-        let addresses = NodeAddresses::of(&node(Family::V4, only, true), &facts(&["192.0.2.11", "198.51.100.1"]));
-        assert_eq!(served(&addresses, &["127.0.0.1", "192.0.2.11", "198.51.100.1"]), ["192.0.2.11"]);
+        let addresses = NodeAddresses::of(
+            &node(Family::V4, only, true),
+            &facts(&["192.0.2.11", "198.51.100.1"]),
+        );
+        assert_eq!(
+            served(&addresses, &["127.0.0.1", "192.0.2.11", "198.51.100.1"]),
+            ["192.0.2.11"]
+        );
     }
 }

@@ -3,6 +3,8 @@
 //! The flows are made by the oracle, which says where the rules send a packet, and not by the code under test. Only
 //! what is confirmed has an entry: a packet that is dropped or rejected leaves none.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 mod support;
 
 use conntrack::{Expectation, Flow, ServiceFlows, TcpOption, decide};
@@ -27,14 +29,23 @@ fn destinations(desired: &Desired, facts: &NodeFacts) -> Vec<(SocketAddr, Protoc
         let protocol = port.name.protocol;
         for frontend in &port.frontends {
             match frontend.kind {
-                FrontendKind::ClusterIp(ip) | FrontendKind::ExternalIp(ip) | FrontendKind::LoadBalancerIp(ip) => {
+                FrontendKind::ClusterIp(ip)
+                | FrontendKind::ExternalIp(ip)
+                | FrontendKind::LoadBalancerIp(ip) => {
                     all.push((SocketAddr::new(ip, frontend.port), protocol));
                     all.push((SocketAddr::new(ip, frontend.port.wrapping_add(1)), protocol));
                 }
                 FrontendKind::NodePort => {
-                    all.extend(local.iter().map(|ip| (SocketAddr::new(*ip, frontend.port), protocol)));
+                    all.extend(
+                        local
+                            .iter()
+                            .map(|ip| (SocketAddr::new(*ip, frontend.port), protocol)),
+                    );
                     if let NodePortTargets::Only(ips) = &desired.node.node_ports {
-                        all.extend(ips.iter().map(|ip| (SocketAddr::new(*ip, frontend.port), protocol)));
+                        all.extend(
+                            ips.iter()
+                                .map(|ip| (SocketAddr::new(*ip, frontend.port), protocol)),
+                        );
                     }
                 }
             }
@@ -58,7 +69,10 @@ fn sources(family: Family, facts: &NodeFacts, desired: &Desired) -> Vec<(IpAddr,
         ],
     };
     let own = facts.interface_addresses.iter().copied();
-    all.extend(own.filter(|ip| Family::of(*ip) == family).map(|ip| (ip, Origin::Host)));
+    all.extend(
+        own.filter(|ip| Family::of(*ip) == family)
+            .map(|ip| (ip, Origin::Host)),
+    );
     let ports = desired.services.values().flat_map(|service| &service.ports);
     let endpoint = ports.flat_map(|port| &port.reachable).next();
     all.extend(endpoint.map(|endpoint| (endpoint.ip(), pod)));
@@ -172,7 +186,9 @@ struct Made {
 fn small_cases() -> &'static [Made] {
     static CASES: OnceLock<Vec<Made>> = OnceLock::new();
     CASES.get_or_init(|| {
-        let small = scenario::golden_cases().into_iter().filter(|case| case.snapshot.slices().count() < 20);
+        let small = scenario::golden_cases()
+            .into_iter()
+            .filter(|case| case.snapshot.slices().count() < 20);
         let made = small.map(|case| as_udp(&case)).map(|case| Made {
             flows: PerFamily::from_fn(|family| all_entries(&case, family)),
             case,

@@ -1,5 +1,7 @@
 //! The tables of `scenarios/conntrack`: what becomes of flows as a cluster changes.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 mod support;
 
 use conntrack::{Changes, Expectation, NodeAddresses, ServiceFlows, TcpOption, Urgency, Verdict, decide};
@@ -96,9 +98,10 @@ fn carry(expectation: &mut Expectation, before: &World, after: &World, tcp: TcpO
     let mut updates: Vec<_> = names
         .into_iter()
         .map(|name| {
-            let flows = after.snapshot.service(&name).map(|service| {
-                ServiceFlows::of(service, &after.snapshot.slices_of(&name), &context, tcp)
-            });
+            let flows = after
+                .snapshot
+                .service(&name)
+                .map(|service| ServiceFlows::of(service, &after.snapshot.slices_of(&name), &context, tcp));
             (name, flows.unwrap_or_default())
         })
         .collect();
@@ -143,11 +146,13 @@ fn play(file: &str, table: &Table, sequence: &Sequence, way: Way, faults: &mut V
             after.restrict_node_ports(nets.clone());
         }
         let urgency = carry(&mut expectation, &before, &after, tcp, way);
-        let place = format!("{file}: {}: {}, step {number}, {way:?}", table.title, sequence.name);
-        if let Some(want) = &step.urgency {
-            if format!("{urgency:?}") != *want {
-                faults.push(format!("{place}: urgency is {urgency:?}, not {want}"));
-            }
+        let place = format!(
+            "{file}: {}: {}, step {number}, {way:?}",
+            table.title, sequence.name
+        );
+        let urgency = format!("{urgency:?}");
+        if let Some(want) = step.urgency.as_ref().filter(|want| **want != urgency) {
+            faults.push(format!("{place}: urgency is {urgency}, not {want}"));
         }
         let sweep = expectation.begin_sweep();
         for (text, want) in &step.flows {

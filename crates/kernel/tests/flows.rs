@@ -158,7 +158,8 @@ impl World {
         self.write_rules(&snapshot);
         let before = std::mem::replace(&mut self.snapshot, snapshot);
         let node = resolve_node(Family::V4, &self.facts, &self.settings);
-        self.expectation.update_node(NodeAddresses::of(&node, &self.facts));
+        self.expectation
+            .update_node(NodeAddresses::of(&node, &self.facts));
         let context = Context {
             family: Family::V4,
             node: &self.facts,
@@ -166,7 +167,10 @@ impl World {
             claims: self.snapshot.claims(),
         };
         let names = before.services().chain(self.snapshot.services());
-        for name in names.map(|service| service.name.clone()).collect::<BTreeSet<ServiceName>>() {
+        for name in names
+            .map(|service| service.name.clone())
+            .collect::<BTreeSet<ServiceName>>()
+        {
             let flows = self.snapshot.service(&name).map(|service| {
                 ServiceFlows::of(service, &self.snapshot.slices_of(&name), &context, self.tcp)
             });
@@ -187,7 +191,9 @@ impl World {
         let ruleset = build::ruleset(&desired, &context);
         let file = self.lab.folder().join("rules");
         std::fs::write(&file, SaveText::new(&ruleset, Family::V4).to_string()).unwrap();
-        self.lab.must_exec(NODE, &["iptables-restore", file.to_str().unwrap()]).unwrap();
+        self.lab
+            .must_exec(NODE, &["iptables-restore", file.to_str().unwrap()])
+            .unwrap();
     }
 
     fn sweep(&mut self) -> SweepReport {
@@ -247,7 +253,9 @@ impl Caller {
                 Heard::From(text.split(' ').next().unwrap().to_owned())
             }
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Heard::Refused,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Heard::Nothing,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Heard::Nothing
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -261,7 +269,9 @@ const FRONTENDS: [&str; 3] = [CLUSTER_IP, EXTERNAL_IP, ON_NODE];
 
 #[test]
 fn a_flow_stays_while_its_endpoint_stays_and_moves_when_it_goes() {
-    let Some(mut world) = World::up("ctmove", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("ctmove", TcpOption::Never) else {
+        return;
+    };
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let callers = FRONTENDS.map(|frontend| world.udp(CLIENT, frontend));
     for caller in &callers {
@@ -272,7 +282,11 @@ fn a_flow_stays_while_its_endpoint_stays_and_moves_when_it_goes() {
     world.set(&[service(), slice(&[terminating(POD_A), ready(POD_B)])]);
     assert_eq!(world.sweep().deleted(), 0);
     for caller in &callers {
-        assert_eq!(caller.ask(), from("pod-a"), "it stays, though new flows go elsewhere");
+        assert_eq!(
+            caller.ask(),
+            from("pod-a"),
+            "it stays, though new flows go elsewhere"
+        );
     }
     world.set(&[service(), slice(&[ready(POD_B)])]);
     for caller in &callers {
@@ -287,12 +301,19 @@ fn a_flow_stays_while_its_endpoint_stays_and_moves_when_it_goes() {
 
 #[test]
 fn a_restart_with_unchanged_state_breaks_no_flow() {
-    let Some(mut world) = World::up("ctrest", TcpOption::CutGone) else { return };
+    let Some(mut world) = World::up("ctrest", TcpOption::CutGone) else {
+        return;
+    };
     world.set(&[service(), slice(&[ready(POD_A), ready(POD_B)])]);
     let callers = FRONTENDS.map(|frontend| world.udp(CLIENT, frontend));
     let heard: Vec<Heard> = callers.iter().map(Caller::ask).collect();
-    world.expectation =
-        Expectation::from_snapshot(&world.snapshot, Family::V4, &world.facts, &world.settings, world.tcp);
+    world.expectation = Expectation::from_snapshot(
+        &world.snapshot,
+        Family::V4,
+        &world.facts,
+        &world.settings,
+        world.tcp,
+    );
     let report = world.sweep();
     assert_eq!((report.deleted(), report.seen >= 3), (0, true));
     let again: Vec<Heard> = callers.iter().map(Caller::ask).collect();
@@ -301,7 +322,9 @@ fn a_restart_with_unchanged_state_breaks_no_flow() {
 
 #[test]
 fn a_sender_that_was_there_before_the_endpoints_gets_through() {
-    let Some(mut world) = World::up("ctfirst", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("ctfirst", TcpOption::Never) else {
+        return;
+    };
     // No rule at all: what the client sends is forwarded as it is, and lost.
     world.write_rules(&Snapshot::new());
     let callers = [CLUSTER_IP, EXTERNAL_IP].map(|frontend| world.udp(CLIENT, frontend));
@@ -320,7 +343,9 @@ fn a_sender_that_was_there_before_the_endpoints_gets_through() {
 
 #[test]
 fn flows_of_a_service_that_lost_its_last_endpoint_are_refused() {
-    let Some(mut world) = World::up("ctlast", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("ctlast", TcpOption::Never) else {
+        return;
+    };
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let callers = FRONTENDS.map(|frontend| world.udp(CLIENT, frontend));
     for caller in &callers {
@@ -343,7 +368,9 @@ fn flows_of_a_service_that_lost_its_last_endpoint_are_refused() {
 
 #[test]
 fn flows_of_a_deleted_service_reach_its_pods_no_more() {
-    let Some(mut world) = World::up("ctgone", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("ctgone", TcpOption::Never) else {
+        return;
+    };
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let callers = FRONTENDS.map(|frontend| world.udp(CLIENT, frontend));
     for caller in &callers {
@@ -361,7 +388,9 @@ fn flows_of_a_deleted_service_reach_its_pods_no_more() {
 
 #[test]
 fn flows_to_another_host_on_a_node_ports_number_stay() {
-    let Some(mut world) = World::up("ctport", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("ctport", TcpOption::Never) else {
+        return;
+    };
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let own = world.udp(CLIENT, ON_NODE);
     assert_eq!(own.ask(), from("pod-a"));
@@ -376,7 +405,9 @@ fn flows_to_another_host_on_a_node_ports_number_stay() {
     let namespace = world.lab.namespace(NODE).unwrap();
     let entries = namespace.run(|| {
         let narrow = netlink::conntrack::Filter::default();
-        kernel::conntrack::connections(Family::V4, narrow, |tuple| tuple.destination.to_string() == "192.168.70.8")
+        kernel::conntrack::connections(Family::V4, narrow, |tuple| {
+            tuple.destination.to_string() == "192.168.70.8"
+        })
     });
     assert_eq!(entries.unwrap().unwrap().len(), 2, "both entries are still there");
     assert_eq!((through.ask(), local.ask()), (from("server"), from("server")));
@@ -384,7 +415,11 @@ fn flows_to_another_host_on_a_node_ports_number_stay() {
 
 /// A connection to a server that echoes, in a pod.
 fn echoed(world: &World, pod: &str) -> TcpListener {
-    let listener = world.lab.namespace(pod).unwrap().run(|| TcpListener::bind(("0.0.0.0", TCP_PORT)).unwrap());
+    let listener = world
+        .lab
+        .namespace(pod)
+        .unwrap()
+        .run(|| TcpListener::bind(("0.0.0.0", TCP_PORT)).unwrap());
     let listener = listener.unwrap();
     let accepting = listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -400,8 +435,15 @@ fn echoed(world: &World, pod: &str) -> TcpListener {
 }
 
 fn connected(world: &World) -> TcpStream {
-    let stream = world.lab.namespace(CLIENT).unwrap().run(|| TcpStream::connect(TCP).unwrap()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+    let stream = world
+        .lab
+        .namespace(CLIENT)
+        .unwrap()
+        .run(|| TcpStream::connect(TCP).unwrap())
+        .unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(1500)))
+        .unwrap();
     stream
 }
 
@@ -413,12 +455,18 @@ fn say(stream: &mut TcpStream) -> Result<(), ErrorKind> {
 
 #[test]
 fn tcp_to_an_endpoint_that_left_goes_on_without_the_option() {
-    let Some(mut world) = World::up("cttcp", TcpOption::Never) else { return };
+    let Some(mut world) = World::up("cttcp", TcpOption::Never) else {
+        return;
+    };
     let _servers = [echoed(&world, "pod-a"), echoed(&world, "pod-b")];
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let mut stream = connected(&world);
     assert_eq!(say(&mut stream), Ok(()));
-    for objects in [vec![service(), slice(&[ready(POD_B)])], vec![service(), slice(&[])], vec![]] {
+    for objects in [
+        vec![service(), slice(&[ready(POD_B)])],
+        vec![service(), slice(&[])],
+        vec![],
+    ] {
         world.set(&objects);
         assert_eq!(world.sweep().deleted(), 0);
         assert_eq!(say(&mut stream), Ok(()));
@@ -427,14 +475,20 @@ fn tcp_to_an_endpoint_that_left_goes_on_without_the_option() {
 
 #[test]
 fn tcp_to_an_endpoint_that_left_is_reset_by_another_one_with_the_option() {
-    let Some(mut world) = World::up("ctcut", TcpOption::CutGone) else { return };
+    let Some(mut world) = World::up("ctcut", TcpOption::CutGone) else {
+        return;
+    };
     let _servers = [echoed(&world, "pod-a"), echoed(&world, "pod-b")];
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let mut stream = connected(&world);
     assert_eq!(say(&mut stream), Ok(()));
     world.set(&[service(), slice(&[terminating(POD_A), ready(POD_B)])]);
     assert_eq!(world.sweep().deleted(), 0);
-    assert_eq!(say(&mut stream), Ok(()), "a terminating endpoint keeps its connections");
+    assert_eq!(
+        say(&mut stream),
+        Ok(()),
+        "a terminating endpoint keeps its connections"
+    );
     world.set(&[service(), slice(&[ready(POD_B)])]);
     assert_eq!(world.sweep().deleted, [(Stale::TcpEndpointGone, 1)].into());
     assert_eq!(say(&mut stream), Err(ErrorKind::ConnectionReset));
@@ -442,12 +496,18 @@ fn tcp_to_an_endpoint_that_left_is_reset_by_another_one_with_the_option() {
 
 #[test]
 fn tcp_to_the_last_endpoint_hangs_once_cut() {
-    let Some(mut world) = World::up("cthang", TcpOption::CutGone) else { return };
+    let Some(mut world) = World::up("cthang", TcpOption::CutGone) else {
+        return;
+    };
     let _server = echoed(&world, "pod-a");
     world.set(&[service(), slice(&[ready(POD_A)])]);
     let mut stream = connected(&world);
     assert_eq!(say(&mut stream), Ok(()));
     world.set(&[service(), slice(&[])]);
     assert_eq!(world.sweep().deleted, [(Stale::TcpEndpointGone, 1)].into());
-    assert_eq!(say(&mut stream), Err(ErrorKind::WouldBlock), "ICMP does not end an established connection");
+    assert_eq!(
+        say(&mut stream),
+        Err(ErrorKind::WouldBlock),
+        "ICMP does not end an established connection"
+    );
 }

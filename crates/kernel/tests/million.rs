@@ -1,6 +1,8 @@
 //! A dump of a million entries, generated, goes through the real decoder, the real decision and the real batches. This
 //! is the only test of its program, since it looks at the program's memory.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 mod support;
 
 use conntrack::{Flow, decide};
@@ -42,7 +44,9 @@ fn a_million_entries_are_swept_in_the_memory_of_a_batch() {
                 batches += 1;
                 let stale = sieve.take();
                 most = most.max(stale.capacity());
-                stale.iter().for_each(|(_, why)| sieve.settle(*why, Fate::Deleted));
+                stale
+                    .iter()
+                    .for_each(|(_, why)| sieve.settle(*why, Fate::Deleted));
                 sieve.give_back(stale);
             }
             Ok::<(), DumpError>(())

@@ -2,6 +2,8 @@
 //!
 //! `KPRS_SWEEP_ENTRIES` says how many entries the large tests make: 20,000 unless set; 200,000 takes a while.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 mod support;
 
 use conntrack::{Flow, Stale, Verdict, decide};
@@ -20,7 +22,9 @@ fn entries() -> u32 {
 }
 
 fn count(family: Family) -> usize {
-    connections(family, Filter::default(), |_| true).expect("a dump").len()
+    connections(family, Filter::default(), |_| true)
+        .expect("a dump")
+        .len()
 }
 
 fn sweep_all(family: Family, reach: Reach) -> SweepReport {
@@ -32,7 +36,10 @@ fn sweep_all(family: Family, reach: Reach) -> SweepReport {
 }
 
 fn flow(protocol: &str, client: &str, destination: &str) -> Flow {
-    let protocol = model::Protocol::ALL.into_iter().find(|each| each.as_lower() == protocol).unwrap();
+    let protocol = model::Protocol::ALL
+        .into_iter()
+        .find(|each| each.as_lower() == protocol)
+        .unwrap();
     let (client, destination) = (client.parse().unwrap(), destination.parse().unwrap());
     Flow {
         protocol,
@@ -61,7 +68,9 @@ fn a_sweep_deletes_all_stale_entries_and_no_others() {
         let expectation = expectation();
         let (before, _) = resident();
         let began = Instant::now();
-        let report = sweep(Family::V4, &SweepOptions::default(), &mut |flow| decide(&expectation, flow));
+        let report = sweep(Family::V4, &SweepOptions::default(), &mut |flow| {
+            decide(&expectation, flow)
+        });
         let took = began.elapsed();
         let (after, most) = resident();
         let report = report.expect("a sweep");
@@ -77,7 +86,10 @@ fn a_sweep_deletes_all_stale_entries_and_no_others() {
         let left = connections(Family::V4, Filter::default(), |_| true).unwrap();
         assert_eq!(left.len(), whole * 7 / 8);
         let began = Instant::now();
-        let again = sweep(Family::V4, &SweepOptions::default(), &mut |flow| decide(&expectation, flow)).unwrap();
+        let again = sweep(Family::V4, &SweepOptions::default(), &mut |flow| {
+            decide(&expectation, flow)
+        })
+        .unwrap();
         println!("again, with nothing to delete: {:?}", began.elapsed());
         assert_eq!((again.deleted(), again.is_complete()), (0, true));
         assert_eq!(count(Family::V4), whole * 7 / 8);
@@ -105,22 +117,25 @@ fn a_sweep_reads_one_family_and_the_protocols_asked_for() {
 
 #[test]
 fn an_entry_of_another_zone_is_deleted_there_and_its_twin_stays() {
-    in_namespace("an_entry_of_another_zone_is_deleted_there_and_its_twin_stays", || {
-        let twin = flow("udp", "10.0.0.1:1", "10.96.0.1:53");
-        let stale = Flow {
-            answerer: "10.9.9.9:53".parse().unwrap(),
-            ..twin
-        };
-        Table::open().make(&[(twin, 0), (stale, 5)]);
-        let mut verdict = |flow: &Flow| match flow.is_translated() {
-            true => Verdict::Delete(Stale::EndpointGone),
-            false => Verdict::Keep(conntrack::Keep::NoFrontend),
-        };
-        let report = sweep(Family::V4, &SweepOptions::default(), &mut verdict).unwrap();
-        assert_eq!((report.seen, report.deleted()), (2, 1));
-        let left = connections(Family::V4, Filter::default(), |_| true).unwrap();
-        assert_eq!(left.iter().map(|entry| entry.zone).collect::<Vec<_>>(), [None]);
-    });
+    in_namespace(
+        "an_entry_of_another_zone_is_deleted_there_and_its_twin_stays",
+        || {
+            let twin = flow("udp", "10.0.0.1:1", "10.96.0.1:53");
+            let stale = Flow {
+                answerer: "10.9.9.9:53".parse().unwrap(),
+                ..twin
+            };
+            Table::open().make(&[(twin, 0), (stale, 5)]);
+            let mut verdict = |flow: &Flow| match flow.is_translated() {
+                true => Verdict::Delete(Stale::EndpointGone),
+                false => Verdict::Keep(conntrack::Keep::NoFrontend),
+            };
+            let report = sweep(Family::V4, &SweepOptions::default(), &mut verdict).unwrap();
+            assert_eq!((report.seen, report.deleted()), (2, 1));
+            let left = connections(Family::V4, Filter::default(), |_| true).unwrap();
+            assert_eq!(left.iter().map(|entry| entry.zone).collect::<Vec<_>>(), [None]);
+        },
+    );
 }
 
 #[test]
@@ -142,17 +157,29 @@ fn what_goes_by_itself_is_no_failure_and_a_younger_flow_with_its_tuple_is_safe()
                     ..replaced
                 };
                 // The kernel derives ids from addresses of memory: let others take the old one's place first.
-                let others = (1000..1200).map(|port| (self::flow("udp", &format!("10.0.0.2:{port}"), "10.96.0.1:53"), 9));
+                let others = (1000..1200)
+                    .map(|port| (self::flow("udp", &format!("10.0.0.2:{port}"), "10.96.0.1:53"), 9));
                 table.make(&others.collect::<Vec<_>>());
                 table.make(&[(younger, 0)]);
             }
             Verdict::Delete(Stale::EndpointGone)
         };
-        let report = sweep(Family::V4, &SweepOptions { batch: 2, ..SweepOptions::default() }, &mut verdict).unwrap();
+        let report = sweep(
+            Family::V4,
+            &SweepOptions {
+                batch: 2,
+                ..SweepOptions::default()
+            },
+            &mut verdict,
+        )
+        .unwrap();
         assert_eq!((report.deleted(), report.gone_already), (0, 2), "{report:?}");
         assert!(report.is_complete());
         let left = connections(Family::V4, Filter::default(), |_| true).unwrap();
-        assert!(left.iter().any(|entry| entry.reply.source.to_string() == "10.9.9.9"));
+        assert!(
+            left.iter()
+                .any(|entry| entry.reply.source.to_string() == "10.9.9.9")
+        );
     });
 }
 

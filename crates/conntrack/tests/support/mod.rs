@@ -57,7 +57,9 @@ pub fn flow(text: &str) -> Flow {
     let (protocol, rest) = text.split_once(' ').expect("a protocol first");
     let (client, rest) = rest.split_once(" -> ").expect("an arrow");
     let (destination, answerer) = rest.split_once(" => ").unwrap_or((rest, rest));
-    let protocol = Protocol::ALL.into_iter().find(|each| each.to_string() == protocol);
+    let protocol = Protocol::ALL
+        .into_iter()
+        .find(|each| each.to_string() == protocol);
     let flow = Flow {
         protocol: protocol.expect("a protocol"),
         client: client.parse().expect("a client"),

@@ -54,7 +54,8 @@ impl Deleter {
         let mut answered = [false; AT_ONCE];
         let mut count = 0;
         let counted = requests.inspect(|_| count += 1);
-        let questions = counted.map(|request| move |sequence, bytes: &mut Vec<u8>| request.encode(sequence, bytes));
+        let questions =
+            counted.map(|request| move |sequence, bytes: &mut Vec<u8>| request.encode(sequence, bytes));
         let ended = self.socket.ask_many(questions, |index, answer| {
             answered[index] = true;
             match answer {

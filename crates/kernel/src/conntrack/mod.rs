@@ -4,11 +4,13 @@
 //! * Nothing here decides: `conntrack::decide` does.
 
 mod delete;
+mod proof;
 mod sieve;
 mod stats;
 mod sweep;
 
 pub use delete::Fate;
+pub use proof::translated;
 pub use sieve::{Held, Sieve};
 pub use stats::{Counters, Fill, StatsError, counters, fill};
 pub use sweep::{Reach, SweepError, SweepOptions, SweepReport, sweep};

@@ -94,8 +94,14 @@ fn number(name: &'static str) -> Result<u64, StatsError> {
 /// Columns have come and gone over the kernel's versions, so they are found by their names.
 fn read_counters(text: &str) -> Result<Counters, StatsError> {
     let mut lines = text.lines();
-    let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
-    let cpus: Vec<Vec<&str>> = lines.map(|line| line.split_ascii_whitespace().collect()).collect();
+    let names: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .collect();
+    let cpus: Vec<Vec<&str>> = lines
+        .map(|line| line.split_ascii_whitespace().collect())
+        .collect();
     let sum = |name: &'static str| {
         let column = names.iter().position(|each| *each == name);
         let column = column.ok_or(StatsError::NoColumn(name))?;

@@ -6,7 +6,9 @@ use netlink::message::{Messages, Reply, flags};
 use netlink::nfnl;
 use netlink::write::MessageWriter;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,7 +22,13 @@ const DELETE: u16 = CONNTRACK | 2;
 /// A flow with the number of its zone.
 pub type Zoned = (Flow, u16);
 
-fn tuple(writer: &mut MessageWriter<'_>, kind: u16, protocol: u8, source: SocketAddr, destination: SocketAddr) {
+fn tuple(
+    writer: &mut MessageWriter<'_>,
+    kind: u16,
+    protocol: u8,
+    source: SocketAddr,
+    destination: SocketAddr,
+) {
     let address = |writer: &mut MessageWriter<'_>, v4, ip| match ip {
         IpAddr::V4(ip) => writer.bytes(v4, &ip.octets()),
         IpAddr::V6(ip) => writer.bytes(v4 + 2, &ip.octets()),
@@ -93,7 +101,12 @@ pub struct Table(OwnedFd);
 
 impl Table {
     pub fn open() -> Self {
-        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER));
+        let fd = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            Some(NETFILTER),
+        );
         let fd = fd.expect("a socket");
         bind(&fd, &SocketAddrNetlink::new(0, 0)).expect("bound");
         Table(fd)
@@ -115,7 +128,14 @@ impl Table {
         let last = u32::try_from(entries.len()).unwrap();
         for (sequence, entry) in (1..).zip(entries) {
             let ack = if sequence == last { flags::ACK } else { 0 };
-            write(&mut bytes, kind, flags::REQUEST | more | ack, sequence, entry, rest);
+            write(
+                &mut bytes,
+                kind,
+                flags::REQUEST | more | ack,
+                sequence,
+                entry,
+                rest,
+            );
         }
         send(&self.0, &bytes, SendFlags::empty()).expect("sent");
         let mut buffer = vec![0; 16 * 1024];
@@ -166,7 +186,10 @@ pub fn expectation() -> Expectation {
 /// nothing of ours, and one of TCP.
 pub fn busy(n: u32) -> Flow {
     let service = n % SERVICES;
-    let client = SocketAddr::new(ip([10, 0, 0, 0], n / 8), 1024 + u16::try_from(n % 50_000).unwrap());
+    let client = SocketAddr::new(
+        ip([10, 0, 0, 0], n / 8),
+        1024 + u16::try_from(n % 50_000).unwrap(),
+    );
     let destination = cluster_ip(service);
     let (protocol, destination, answerer) = match n % 8 {
         0..=4 => (Protocol::Udp, destination, endpoint(service, n % 10)),
@@ -189,7 +212,10 @@ pub fn busy(n: u32) -> Flow {
 pub fn resident() -> (usize, usize) {
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let field = |name: &str| {
-        let line = status.lines().find(|line| line.starts_with(name)).expect("a field of proc");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("a field of proc");
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
     };
     (field("VmRSS:"), field("VmHWM:"))
