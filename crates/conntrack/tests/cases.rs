@@ -1,6 +1,8 @@
 //! Broken setups made after public reports (`scenarios/cases`), with their connection tables as `conntrack -L` prints
 //! them. By source port: what is deleted, and what is kept.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 mod support;
 
 use conntrack::{Flow, FrontendKey, Keep, REMEMBERED_ENDPOINTS, Stale, TcpOption, Verdict, decide};

@@ -44,9 +44,9 @@ fn a_million_entries_are_swept_in_the_memory_of_a_batch() {
                 batches += 1;
                 let stale = sieve.take();
                 most = most.max(stale.capacity());
-                stale
-                    .iter()
-                    .for_each(|(_, why)| sieve.settle(*why, Fate::Deleted));
+                for (_, why) in &stale {
+                    sieve.settle(*why, Fate::Deleted);
+                }
                 sieve.give_back(stale);
             }
             Ok::<(), DumpError>(())

@@ -126,9 +126,12 @@ fn an_entry_of_another_zone_is_deleted_there_and_its_twin_stays() {
                 ..twin
             };
             Table::open().make(&[(twin, 0), (stale, 5)]);
-            let mut verdict = |flow: &Flow| match flow.is_translated() {
-                true => Verdict::Delete(Stale::EndpointGone),
-                false => Verdict::Keep(conntrack::Keep::NoFrontend),
+            let mut verdict = |flow: &Flow| {
+                if flow.is_translated() {
+                    Verdict::Delete(Stale::EndpointGone)
+                } else {
+                    Verdict::Keep(conntrack::Keep::NoFrontend)
+                }
             };
             let report = sweep(Family::V4, &SweepOptions::default(), &mut verdict).unwrap();
             assert_eq!((report.seen, report.deleted()), (2, 1));

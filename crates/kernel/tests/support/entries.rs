@@ -1,5 +1,7 @@
 //! Entries of the connection table, written as the kernel writes them into dumps and as it takes them from programs.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
+
 use conntrack::{Allowed, Expectation, Flow, FrontendKey, NodeAddresses, ServiceFlows};
 use model::{Family, Protocol, ServiceName};
 use netlink::message::{Messages, Reply, flags};
@@ -53,7 +55,7 @@ fn family(flow: &Flow) -> nfnl::Family {
     }
 }
 
-fn write(buffer: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, (flow, zone): &Zoned, rest: Rest) {
+fn write(buffer: &mut Vec<u8>, (kind, flags, sequence): Head, (flow, zone): &Zoned, rest: Rest) {
     let mut writer = MessageWriter::begin(buffer, kind, flags, sequence);
     writer.fixed(&[family(flow).code(), 0, 0, 0]);
     let protocol = flow.protocol.number();
@@ -76,6 +78,9 @@ fn write(buffer: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, (flow, zone
     writer.finish().expect("it fits");
 }
 
+/// Type, flags and sequence number of a message.
+type Head = (u16, u16, u32);
+
 /// What else an entry says besides its tuples.
 #[derive(Clone, Copy)]
 enum Rest {
@@ -86,7 +91,12 @@ enum Rest {
 
 /// Adds an entry of a dump to a buffer.
 pub fn dumped(buffer: &mut Vec<u8>, sequence: u32, flow: Flow, id: u32) {
-    write(buffer, NEW, flags::MULTI, sequence, &(flow, 0), Rest::Dumped(id));
+    write(
+        buffer,
+        (NEW, flags::MULTI, sequence),
+        &(flow, 0),
+        Rest::Dumped(id),
+    );
 }
 
 /// The end of a dump.
@@ -130,9 +140,7 @@ impl Table {
             let ack = if sequence == last { flags::ACK } else { 0 };
             write(
                 &mut bytes,
-                kind,
-                flags::REQUEST | more | ack,
-                sequence,
+                (kind, flags::REQUEST | more | ack, sequence),
                 entry,
                 rest,
             );
