@@ -201,6 +201,7 @@ fn rules_are_written_while_the_table_is_swept() {
         let expectation = expectation();
         let mut kernel = live(Backend::NfTables);
         let alone = write_rules(&mut kernel);
+        let spinning = beside_a_busy_thread(&mut kernel);
         let over = AtomicBool::new(false);
         let (beside, sweeps) = std::thread::scope(|scope| {
             let sweeping = scope.spawn(|| {
@@ -219,15 +220,33 @@ fn rules_are_written_while_the_table_is_swept() {
             (beside, sweeping.join().expect("the sweeps work"))
         });
         println!(
-            "20 commits: {:?} median and {:?} at most alone, {:?} and {:?} beside {sweeps} sweeps of {} entries",
+            "20 commits: {:?} median and {:?} at most alone, {:?} and {:?} beside a thread that spins, \
+             {:?} and {:?} beside {sweeps} sweeps of {} entries",
             alone[10],
             alone[19],
+            spinning[10],
+            spinning[19],
             beside[10],
             beside[19],
             entries()
         );
         assert!(sweeps > 0);
     });
+}
+
+/// A commit waits for all processors to pass a quiescent state, and busy ones pass it late, whatever they do.
+fn beside_a_busy_thread(kernel: &mut dyn RuleKernel) -> Vec<Duration> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let times = write_rules(kernel);
+        over.store(true, Ordering::Relaxed);
+        times
+    })
 }
 
 /// How long each of 20 commits takes, sorted.
