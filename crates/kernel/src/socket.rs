@@ -289,6 +289,41 @@ impl Socket {
         }
     }
 
+    /// Puts many questions with one system call, each answered by an acknowledgement, and hands over each answer with
+    /// the question's index. The answers wait in the receive buffer: ask no more at once than it holds.
+    pub(crate) fn ask_many<Q: FnOnce(u32, &mut Vec<u8>) -> Result<(), EncodeError>>(
+        &mut self,
+        questions: impl Iterator<Item = Q>,
+        mut answered: impl FnMut(usize, Result<(), KernelError>),
+    ) -> Result<(), SocketError> {
+        let mut bytes = Vec::new();
+        let mut sequences = Vec::new();
+        for question in questions {
+            let sequence = self.next_sequence();
+            question(sequence, &mut bytes)?;
+            sequences.push(sequence);
+        }
+        self.send(&bytes)?;
+        let mut open = sequences.len();
+        while open > 0 {
+            let count = self.receive(RecvFlags::empty())?;
+            for message in Messages::new(&self.buffer[..count]) {
+                let message = message?;
+                let Some(index) = sequences.iter().position(|asked| *asked == message.header.sequence) else {
+                    continue;
+                };
+                match Reply::read(message)? {
+                    Reply::Ack(_) | Reply::Done(None) => answered(index, Ok(())),
+                    Reply::Refused(error) | Reply::Done(Some(error)) => answered(index, Err(error)),
+                    Reply::Overrun => return Err(SocketError::Lost),
+                    Reply::Data(_) | Reply::Noop => continue,
+                }
+                open -= 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a batch; with a generation it is refused (`ERESTART`) when anybody has committed since.
     pub(crate) fn batch(&mut self, generation: Option<u32>) -> Batch {
         Batch::new(self.next_sequence(), generation)

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use iptables::ast::{Ruleset, TableName};
+pub mod entries;
 pub mod random;
 
 use kernel::probe::{Choice, Probe, Tools};

@@ -1,4 +1,19 @@
-//! Looking up connections: what NAT made of a packet.
+//! The connection table: what NAT made of a packet, which flows to forget, and how full it is.
+//!
+//! * [`connections`] looks entries up; [`sweep`] goes through all of them and deletes the stale ones; [`stats`] counts.
+//! * Nothing here decides: `conntrack::decide` does.
+
+mod delete;
+mod proof;
+mod sieve;
+mod stats;
+mod sweep;
+
+pub use delete::Fate;
+pub use proof::translated;
+pub use sieve::{Held, Sieve};
+pub use stats::{Counters, Fill, StatsError, counters, fill};
+pub use sweep::{Reach, SweepError, SweepOptions, SweepReport, sweep};
 
 use crate::nft;
 use crate::socket::{Socket, SocketError};
