@@ -2,9 +2,9 @@
 //!
 //! Flags that are no configuration fields (`--config`, `--cleanup`, ...) belong to the command line itself.
 
-use crate::cidr::parse_ip;
 use crate::types::{FlushFrequency, VModule};
 use crate::{GoDuration, KubeProxyConfiguration};
+use model::address::parse_ip;
 
 /// What a flag's value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
