@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use config::KubeProxyConfiguration;
-use config::flags::{FLAGS, Flag, FlagKind, WithConfig};
+use config::flags::{Effect, FLAGS, Flag, FlagKind, WithConfig};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,10 @@ fn arg(flag: &'static Flag) -> Arg {
         .action(ArgAction::Append)
         .allow_hyphen_values(true);
     let arg = if flag.name == "v" { arg.short('v') } else { arg };
+    let arg = match flag.effect {
+        Effect::AsSaid => arg,
+        Effect::NotYet => arg.help_heading("Accepted, without effect so far"),
+    };
     match flag.kind {
         FlagKind::Bool => arg
             .num_args(0..=1)
@@ -161,6 +165,9 @@ fn apply_flags(
                 flag.name
             ));
             continue;
+        }
+        if flag.effect == Effect::NotYet {
+            warnings.push(format!("flag --{} has no effect so far", flag.name));
         }
         for value in values {
             (flag.apply)(config, value).map_err(|reason| {

@@ -50,13 +50,13 @@ pub enum ProxyError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The API server cannot even be asked.
-    #[error("cannot reach the API server; give --kubeconfig FILE, --master URL or --manifests PATH")]
+    #[error("cannot ask the API server")]
     Api(#[source] cluster::api::ConnectError),
     /// The manifests cannot be read at all.
     #[error("cannot read --manifests")]
     Manifests(#[source] cluster::manifests::ManifestError),
     /// A mode that is not there yet.
-    #[error("mode {0:?} is not supported yet; use iptables")]
+    #[error("mode {0:?} is not there yet; set mode: iptables, or --proxy-mode iptables")]
     Mode(String),
     /// There will be no pod CIDR to tell local traffic by.
     #[error("timeout waiting for {0}; detectLocalMode NodeCIDR needs it")]
@@ -74,8 +74,9 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
-    let host = host::find(&options.config)?;
+    // The source first: without objects there is nothing to touch this host for.
     let source = source(&options).await?;
+    let host = host::find(&options.config)?;
     control::serve(options, host, source).await
 }
 
