@@ -74,8 +74,9 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
-    let host = host::find(&options.config)?;
+    // The host is touched (a sysctl) only when there is something to serve.
     let source = source(&options).await?;
+    let host = host::find(&options.config)?;
     control::serve(options, host, source).await
 }
 
