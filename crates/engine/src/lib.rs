@@ -52,7 +52,12 @@ pub struct EngineConfig {
     pub sync_period: Duration,
     /// How often everything is read back and compared: one hour.
     pub full_sync: Duration,
-    /// How many services one step settles at most: 100 (performance.md).
+    /// How many services one step settles at most: 200.
+    ///
+    /// Every commit of nf_tables walks all rules that hooks reach, so many small steps cost more kernel time than few
+    /// large ones, and the tool walks its list of chains for each chain it makes, so large ones cost more tool time.
+    /// Measured at 10,000 services with 10 endpoints on kernel 6.18 with iptables 1.8.9, CPU of all restores together:
+    /// 20.6 s in steps of 100, 16.5 s of 200, 16.7 s of 400, 16.0 s of 800.
     pub step_services: usize,
     /// Seeds the spread of waits, so that nodes do not try together.
     pub seed: u64,
@@ -65,7 +70,7 @@ impl Default for EngineConfig {
             min_sync: Duration::from_secs(1),
             sync_period: Duration::from_secs(30),
             full_sync: Duration::from_hours(1),
-            step_services: 100,
+            step_services: 200,
             seed: 0,
         }
     }

@@ -138,6 +138,11 @@ struct Control {
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
     addresses: Vec<IpAddr>,
+    /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
+    ///
+    /// A Service and its slices come one after the other, even out of one file. Rules for the first alone would refuse
+    /// what the second serves.
+    unread: Option<Vec<Change>>,
     start: Instant,
 }
 
@@ -163,8 +168,10 @@ impl Control {
         }
         let (answers_in, answers) = unbounded_channel();
         let workers = PerFamily::from_fn(|family| worker(family, &found, &answers_in));
+        let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
+            unread: from_files.then(Vec::new),
             engine,
             workers,
             answers,
@@ -230,17 +237,27 @@ impl Control {
 
     fn take(&mut self, event: SourceEvent) {
         tell::source(&event);
-        let now = self.now();
         match event {
-            SourceEvent::Change(change) => {
-                let is_node = concerns_node(&change);
-                self.engine.handle(Event::Changed(change), now);
-                if is_node {
-                    self.tell_facts();
-                }
+            SourceEvent::Change(change) => match &mut self.unread {
+                Some(unread) => unread.push(change),
+                None => self.change(change),
+            },
+            SourceEvent::Synced(kind) => {
+                let read = self.unread.as_mut().map(std::mem::take).unwrap_or_default();
+                read.into_iter().for_each(|change| self.change(change));
+                let now = self.now();
+                self.engine.handle(Event::Listed(kind), now);
             }
-            SourceEvent::Synced(kind) => self.engine.handle(Event::Listed(kind), now),
             _ => {}
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let is_node = concerns_node(&change);
+        let now = self.now();
+        self.engine.handle(Event::Changed(change), now);
+        if is_node {
+            self.tell_facts();
         }
     }
 

@@ -74,7 +74,7 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
-    // The source first: without objects there is nothing to touch this host for.
+    // The host is touched (a sysctl) only when there is something to serve.
     let source = source(&options).await?;
     let host = host::find(&options.config)?;
     control::serve(options, host, source).await
