@@ -1,5 +1,6 @@
 //! Checks the compiler cannot make. Each reports every fault it finds, with file and line.
 
+use crate::goldens;
 use crate::run::root;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
@@ -20,6 +21,7 @@ pub fn run() -> Result<()> {
         source_text(path, text, &mut faults);
     }
     every_source_is_reachable(&sources, &mut faults);
+    goldens::orphans(&sources, &mut faults)?;
     if faults.is_empty() {
         eprintln!("tidy: {} source files, nothing to report", sources.len());
         return Ok(());
