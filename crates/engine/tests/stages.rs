@@ -81,7 +81,7 @@ fn case(cases: &[GoldenCase], name: &str) -> GoldenCase {
     found.unwrap_or_else(|| panic!("no golden case {name}")).clone()
 }
 
-fn all_well(failures: Vec<String>) {
+fn all_well(failures: &[String]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -99,7 +99,7 @@ fn golden_clusters_want_what_is_written_down() {
             failures.extend(stage::check(&format!("stages/{name}/{file}"), &text).err());
         }
     }
-    all_well(failures);
+    all_well(&failures);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn first_loads_are_as_written_down() {
         let text = text(&steps(&rig));
         failures.extend(stage::check(&format!("stages/{name}/first-plan.txt"), &text).err());
     }
-    all_well(failures);
+    all_well(&failures);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn transitions_write_what_is_written_down() {
         let text = text(&change(&transition));
         failures.extend(stage::check(&format!("transitions/{}/plan.txt", transition.name), &text).err());
     }
-    all_well(failures);
+    all_well(&failures);
 }
 
 #[test]
