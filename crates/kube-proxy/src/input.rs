@@ -8,7 +8,7 @@ use iptables::ast::{Ports, Ruleset};
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
 use model::crossing::ListedEndpoints;
 use model::snapshot::{Change, Snapshot};
-use model::{Desired, Family, NodeFacts, PerFamily};
+use model::{Desired, Family, NodeFacts, PerFamily, Settings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,8 @@ pub struct World {
     pub snapshot: Snapshot,
     /// The node.
     pub facts: NodeFacts,
+    /// The settings.
+    pub settings: Settings,
     /// What traffic should do.
     pub desired: PerFamily<Desired>,
 }
@@ -77,6 +79,7 @@ impl ClusterArgs {
         Ok(World {
             snapshot,
             facts,
+            settings,
             desired,
         })
     }
