@@ -53,7 +53,7 @@ impl PlanText<'_> {
             self.table(f, table.as_str(), write)?;
         }
         for (table, chain, rule) in &step.delete {
-            self.rule(f, "- delete", table.as_str(), chain, rule)?;
+            self.rule(f, &format!("- delete {table} {chain}"), rule)?;
         }
         for (table, chain) in &step.retire {
             writeln!(f, "- retire {table} {chain}")?;
@@ -72,10 +72,10 @@ impl PlanText<'_> {
             }
         }
         for (chain, rule) in &write.insert {
-            self.rule(f, "+ insert", table, chain, rule)?;
+            self.rule(f, &format!("+ insert {table} {chain}"), rule)?;
         }
         for (chain, rule) in &write.append {
-            self.rule(f, "+ append", table, chain, rule)?;
+            self.rule(f, &format!("+ append {table} {chain}"), rule)?;
         }
         for chain in &write.remove {
             writeln!(f, "- remove {table} {chain}")?;
@@ -83,15 +83,8 @@ impl PlanText<'_> {
         Ok(())
     }
 
-    fn rule(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        verb: &str,
-        table: &str,
-        chain: &ChainName,
-        rule: &Rule,
-    ) -> Written {
-        writeln!(f, "{verb} {table} {chain} {}", self.words(rule))
+    fn rule(&self, f: &mut fmt::Formatter<'_>, what: &str, rule: &Rule) -> Written {
+        writeln!(f, "{what} {}", self.words(rule))
     }
 
     fn words<'a>(&self, rule: &'a Rule) -> RuleText<'a> {
