@@ -278,7 +278,10 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
     // A warning, and so not the last line.
     let (status, complaints) = run(&["--manifests", "/nowhere", "--oom-score-adj", "1"]);
     assert_eq!(status, Some(1), "{complaints}");
-    assert!(complaints.contains("flag --oom-score-adj has no effect"), "{complaints}");
+    assert!(
+        complaints.contains("flag --oom-score-adj has no effect"),
+        "{complaints}"
+    );
     let (status, complaints) = run(&["--sillyness"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(complaints.contains("--sillyness"), "{complaints}");
