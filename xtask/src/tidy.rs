@@ -127,15 +127,15 @@ fn tables_name_their_tests(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec
             faults.push(format!("{document}: no rows with tests under `{heading}`"));
         }
         for row in rows {
-            let test = row
+            let named = row
                 .trim_end_matches(['|', ' '])
                 .rsplit('`')
                 .nth(1)
                 .unwrap_or_default();
-            let wanted = format!("fn {test}(");
-            if test.is_empty() || !sources.values().any(|text| text.contains(&wanted)) {
+            let wanted = format!("fn {named}(");
+            if named.is_empty() || !sources.values().any(|text| text.contains(&wanted)) {
                 faults.push(format!(
-                    "{document}: a row names test `{test}`, which does not exist"
+                    "{document}: a row names test `{named}`, which does not exist"
                 ));
             }
         }

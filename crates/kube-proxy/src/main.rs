@@ -29,6 +29,7 @@ enum Tool {
 #[derive(clap::Parser)]
 #[command(
     name = "kube-proxy",
+    version,
     about = "Programs the kernel so that traffic to a Kubernetes Service reaches a pod that may have it.",
     long_about = None,
     after_help = "Without a command it is the daemon. Examples:

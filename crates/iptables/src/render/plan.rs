@@ -1,7 +1,7 @@
 //! Plans and steps for people, in the manner of a diff.
 
 use super::{RuleText, Written};
-use crate::ast::{ChainName, Rule};
+use crate::ast::Rule;
 use crate::plan::{Plan, Step, TableWrite};
 use model::Family;
 use std::fmt;

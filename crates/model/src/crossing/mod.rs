@@ -78,7 +78,8 @@ struct Claimant {
 
 /// Who claims what.
 ///
-/// Upstream writes the rules of all claimants in no particular order, so that chance decides. Here one wins:
+/// Deviation: upstream writes the rules of all claimants in no particular order, so that chance decides. Here one wins
+/// (ADR 7):
 /// cluster IPs and node ports before load-balancer IPs before external IPs, then the older service, then the first
 /// by namespace and name. The others go without until it leaves.
 ///
