@@ -13,13 +13,17 @@ enum Told {
     Failing,
 }
 
-/// Failures in a row of one thing, and when to speak of them: at the first, at every other reason, once it has lasted
-/// for a while, and then for each doubling of that time.
+/// So many reasons of one outage are said at once.
+const REASONS: usize = 8;
+
+/// Failures in a row of one thing, and when to speak of them: at the first, at every reason not said before, once it
+/// has lasted for a while, and then for each doubling of that time.
 #[derive(Clone, Debug)]
 pub(crate) struct Saying {
     first: Option<Instant>,
     failures: u32,
-    error: String,
+    /// Reasons said. A server behind a proxy fails in two or three ways by turns.
+    said: Vec<String>,
     /// How far into the outage it is said again.
     say_at: Duration,
     say_first: Duration,
@@ -31,7 +35,7 @@ impl Saying {
         Saying {
             first: None,
             failures: 0,
-            error: String::new(),
+            said: Vec::new(),
             say_at: remind,
             say_first: remind,
         }
@@ -42,11 +46,14 @@ impl Saying {
         let first = *self.first.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
         let since = now.saturating_duration_since(first);
-        let news = error != self.error || since >= self.say_at;
+        let is_new = !self.said.contains(&error) && self.said.len() < REASONS;
+        let news = is_new || since >= self.say_at;
         while since >= self.say_at && !self.say_at.is_zero() {
             self.say_at *= 2;
         }
-        self.error.clone_from(&error);
+        if is_new {
+            self.said.push(error.clone());
+        }
         news.then_some(Health::Failing {
             error,
             failures: self.failures,
@@ -202,6 +209,16 @@ mod tests {
             outage.fail("connection refused".to_owned(), Instant::now());
         }
         assert!(outage.before_list() <= Duration::from_millis(1));
+    }
+
+    #[test]
+    fn reasons_by_turns_are_said_once_each() {
+        let mut outage = Outage::new(WAITS, Duration::from_secs(10));
+        let now = Instant::now();
+        let said = (0..20)
+            .filter(|turn| outage.fail(format!("reason {}", turn % 2), now).1.is_some())
+            .count();
+        assert_eq!(said, 2);
     }
 
     #[test]

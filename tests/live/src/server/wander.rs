@@ -32,6 +32,14 @@ impl<'a> Wander<'a> {
         }
     }
 
+    /// Addresses of a service alone: which of several claimants gets one is up to the proxy, and upstream leaves it to
+    /// chance. `kind` is below 4.
+    fn own(name: &str, kind: u64) -> [String; 2] {
+        let number: u64 = name[2..].parse().expect("invariant: a number ends the name");
+        let last = 1 + kind * SERVICES + number;
+        [format!("203.0.113.{last}"), format!("2001:db8:5::{last:x}")]
+    }
+
     /// A number below `count` (xorshift64).
     fn below(&mut self, count: u64) -> u64 {
         self.random ^= self.random << 13;
@@ -73,7 +81,7 @@ impl<'a> Wander<'a> {
     }
 
     fn create(&mut self, name: &str) {
-        let parts = self.spec();
+        let parts = self.spec(name);
         let object = service(name, &parts);
         // A random spec may be one that the server refuses; then it counts as no step.
         let answer = self
@@ -85,7 +93,7 @@ impl<'a> Wander<'a> {
         }
     }
 
-    fn spec(&mut self) -> Value {
+    fn spec(&mut self, name: &str) -> Value {
         let kind = self.one_of(&[
             "ClusterIP",
             "ClusterIP",
@@ -122,7 +130,7 @@ impl<'a> Wander<'a> {
             parts["internalTrafficPolicy"] = json!("Local");
         }
         if self.chance(20) {
-            parts["externalIPs"] = json!(["203.0.113.77", "2001:db8:77::1"]);
+            parts["externalIPs"] = json!(Self::own(name, 0));
         }
         if self.chance(15) {
             parts["publishNotReadyAddresses"] = json!(true);
@@ -145,7 +153,7 @@ impl<'a> Wander<'a> {
             json!({"externalTrafficPolicy": "Cluster"}),
             json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": timeout}}}),
             json!({"sessionAffinity": "None", "sessionAffinityConfig": null}),
-            json!({"externalIPs": ["203.0.113.80"]}),
+            json!({"externalIPs": [Self::own(name, 1)[0]]}),
             json!({"externalIPs": null}),
             json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "192.0.2.10/32"]}),
             json!({"loadBalancerSourceRanges": null}),
@@ -161,8 +169,8 @@ impl<'a> Wander<'a> {
     }
 
     fn change_status(&mut self, name: &str) {
-        let four = format!("203.0.113.{}", 1 + self.below(60));
-        let six = format!("2001:db8:5::{:x}", 1 + self.below(60));
+        let kind = self.one_of(&[2, 3]);
+        let [four, six] = Self::own(name, kind);
         let ingress = self.one_of(&[
             json!([{"ip": four}]),
             json!([{"ip": four}, {"ip": six}]),
