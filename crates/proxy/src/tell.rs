@@ -89,7 +89,7 @@ fn health(kind: &str, health: &Health) {
             error,
             failures,
             since,
-        } => tracing::warn!(kind, failures, ?since, "{error}"),
+        } => tracing::warn!(failures, since_s = since.as_secs(), "{error}"),
         Health::Absent => tracing::info!(kind, "the server does not have this kind; going on without"),
     }
 }
