@@ -7,6 +7,7 @@
 //! ```
 
 use crate::carry_out::Worker;
+use crate::flows::Flows;
 use crate::node::{Missing, facts, missing};
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
@@ -138,6 +139,7 @@ struct Control {
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
     addresses: Vec<IpAddr>,
+    flows: Flows,
     /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
     ///
     /// A Service and its slices come one after the other, even out of one file. Rules for the first alone would refuse
@@ -162,12 +164,13 @@ impl Control {
             seed: u64::from(std::process::id()),
             ..EngineConfig::default()
         };
+        let flows = Flows::new(options.tcp, settings.clone());
         let mut engine = Engine::new(settings, facts, &found.host, &config);
         for event in early.replay() {
             engine.handle(event, Duration::ZERO);
         }
         let (answers_in, answers) = unbounded_channel();
-        let workers = PerFamily::from_fn(|family| worker(family, &found, &answers_in));
+        let workers = PerFamily::from_fn(|family| worker(family, &found, flows.proved(family), &answers_in));
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
@@ -176,6 +179,7 @@ impl Control {
             workers,
             answers,
             addresses,
+            flows,
             start: Instant::now(),
         })
     }
@@ -222,10 +226,10 @@ impl Control {
             }
         }
         let now = self.now();
-        self.engine
-            .take_reports()
-            .into_iter()
-            .for_each(|report| tell::report(report, now));
+        for report in self.engine.take_reports() {
+            self.flows.report(&report, &self.engine);
+            tell::report(report, now);
+        }
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -285,18 +289,21 @@ impl Control {
         };
         let now = self.now();
         self.engine.handle(Event::Facts(facts), now);
+        self.flows.node(&self.engine);
     }
 }
 
 fn worker(
     family: Family,
     found: &host::Found,
+    proved: crate::flows::Proved,
     answers: &UnboundedSender<(Family, Answer)>,
 ) -> Option<Worker> {
     found.host.families.get(family).as_ref()?;
     Some(Worker::start(
         family,
         LiveKernel::new(found.probe.clone()),
+        proved,
         answers.clone(),
     ))
 }
