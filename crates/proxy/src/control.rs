@@ -11,7 +11,7 @@ use crate::flows::Flows;
 use crate::node::{Missing, facts, missing};
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
-use engine::{Answer, Engine, EngineConfig, Event};
+use engine::{Answer, Disturbance, Engine, EngineConfig, Event};
 use kernel::LiveKernel;
 use model::object::Kind;
 use model::snapshot::{Change, Snapshot};
@@ -138,6 +138,7 @@ struct Control {
     engine: Engine,
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
+    disturbances: UnboundedReceiver<(Family, Disturbance)>,
     addresses: Vec<IpAddr>,
     flows: Flows,
     /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
@@ -178,6 +179,7 @@ impl Control {
             engine,
             workers,
             answers,
+            disturbances: disturbances(&found),
             addresses,
             flows,
             start: Instant::now(),
@@ -204,6 +206,10 @@ impl Control {
                 Some((family, answer)) = self.answers.recv() => {
                     let now = self.now();
                     self.engine.handle(Event::Answer(family, answer), now);
+                }
+                Some((family, disturbance)) = self.disturbances.recv() => {
+                    let now = self.now();
+                    self.engine.handle(Event::Disturbed(family, disturbance), now);
                 }
                 () = sleep_until(wake) => {
                     if Instant::now() >= look {
@@ -306,6 +312,15 @@ fn worker(
         proved,
         answers.clone(),
     ))
+}
+
+/// What others do to the tables, where the kernel tells of it.
+fn disturbances(found: &host::Found) -> UnboundedReceiver<(Family, Disturbance)> {
+    let (out, disturbances) = unbounded_channel();
+    if found.probe.backend == kernel::Backend::NfTables {
+        crate::drift::watch(out);
+    }
+    disturbances
 }
 
 /// Whether a change is about a Node.

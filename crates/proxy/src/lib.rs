@@ -7,6 +7,7 @@
 
 mod carry_out;
 mod control;
+mod drift;
 mod flows;
 mod host;
 mod node;
