@@ -12,6 +12,7 @@
 //! Invariant: nothing is remembered before the kernel said yes, and no change is forgotten before (the others in
 //! `properties`). Each of these tests is shown able to fail by a [`fault::Fault`].
 
+pub mod disturbance;
 pub mod event;
 mod family;
 pub mod fault;
@@ -19,6 +20,7 @@ mod pace;
 mod queue;
 mod world;
 
+pub use disturbance::Disturbance;
 pub use event::{About, Answer, Cause, Effect, Failure, Report, RunKind, StepSize};
 pub use queue::Item;
 
@@ -94,6 +96,8 @@ pub enum Event {
     Listed(Kind),
     /// The node's facts are these now.
     Facts(NodeFacts),
+    /// Somebody else wrote into a family's tables.
+    Disturbed(Family, Disturbance),
     /// A family's effect was carried out, or failed.
     Answer(Family, Answer),
 }
@@ -161,6 +165,11 @@ impl Engine {
             Event::Facts(facts) => {
                 let change = self.world.set_facts(facts);
                 self.node_changed(change, now);
+            }
+            Event::Disturbed(family, disturbance) => {
+                if let Some(family) = self.families.get_mut(family) {
+                    family.disturb(disturbance, now);
+                }
             }
             Event::Answer(family, answer) => {
                 if let Some(family) = self.families.get_mut(family) {

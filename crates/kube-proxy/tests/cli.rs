@@ -275,10 +275,11 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
         1,
         &["hostname-override"],
     );
+    // A warning, and so not the last line.
     let (status, complaints) = run(&["--manifests", "/nowhere", "--oom-score-adj", "1"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(
-        complaints.contains("--oom-score-adj has no effect"),
+        complaints.contains("flag --oom-score-adj has no effect"),
         "{complaints}"
     );
     let (status, complaints) = run(&["--sillyness"]);

@@ -7,10 +7,13 @@
 
 mod carry_out;
 mod control;
+mod drift;
+mod flows;
 mod host;
 mod node;
 mod tell;
 
+pub use conntrack::TcpOption;
 pub use host::HostError;
 
 use config::KubeProxyConfiguration;
@@ -41,6 +44,8 @@ pub struct ProxyOptions {
     pub node_name: Arc<str>,
     /// Where objects come from.
     pub from: From,
+    /// Whether TCP connections may be cut whose endpoint no slice lists any more.
+    pub tcp: TcpOption,
 }
 
 /// Why the proxy cannot serve. Rules that are there stay as they are.

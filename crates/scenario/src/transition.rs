@@ -21,7 +21,7 @@ pub struct Transition {
     pub before: Snapshot,
     /// The objects after.
     pub after: Snapshot,
-    /// The node, as its object says it, before and after.
+    /// The node, as its object before says it.
     pub facts: NodeFacts,
     /// The settings.
     pub settings: Settings,
