@@ -46,7 +46,7 @@ pub(crate) async fn serve(
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
     let early = wait_for_node(&options, &mut events).await?;
-    let mut control = Control::new(options, found, early)?;
+    let mut control = Control::new(options, &found, early)?;
     control.serve(events).await;
     Ok(())
 }
@@ -150,7 +150,7 @@ struct Control {
 }
 
 impl Control {
-    fn new(options: ProxyOptions, found: host::Found, early: Early) -> Result<Control, ProxyError> {
+    fn new(options: ProxyOptions, found: &host::Found, early: Early) -> Result<Control, ProxyError> {
         let addresses = host::addresses()?;
         let facts = facts(&options, &early.snapshot, addresses.clone());
         let settings = config::settings(&options.config, &facts);
@@ -171,7 +171,7 @@ impl Control {
             engine.handle(event, Duration::ZERO);
         }
         let (answers_in, answers) = unbounded_channel();
-        let workers = PerFamily::from_fn(|family| worker(family, &found, flows.proved(family), &answers_in));
+        let workers = PerFamily::from_fn(|family| worker(family, found, flows.proved(family), &answers_in));
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
@@ -179,7 +179,7 @@ impl Control {
             engine,
             workers,
             answers,
-            disturbances: disturbances(&found),
+            disturbances: disturbances(found),
             addresses,
             flows,
             start: Instant::now(),
@@ -254,7 +254,9 @@ impl Control {
             },
             SourceEvent::Synced(kind) => {
                 let read = self.unread.as_mut().map(std::mem::take).unwrap_or_default();
-                read.into_iter().for_each(|change| self.change(change));
+                for change in read {
+                    self.change(change);
+                }
                 let now = self.now();
                 self.engine.handle(Event::Listed(kind), now);
             }
