@@ -163,7 +163,10 @@ mod tests {
         let mut stranger = in_chain("CNI-HOSTPORT-DNAT");
         stranger.by.process_name = Some("cni".to_owned());
         let told = concerning(&[in_chain("KUBE-SERVICES"), stranger]);
-        let names: Vec<_> = told.iter().map(|(family, d)| (*family, d.by.as_deref())).collect();
+        let names: Vec<_> = told
+            .iter()
+            .map(|(family, d)| (*family, d.by.as_deref()))
+            .collect();
         assert_eq!(names, [(Family::V4, Some("iptables (pid 4711)"))]);
     }
 

@@ -54,22 +54,28 @@ impl Disturbed {
     /// Harm was found and is repaired; how long the next repair has to wait, when it has to.
     pub(super) fn repaired(&mut self, now: Duration, most: Duration) -> Option<Duration> {
         let quiet = most.saturating_mul(2).max(Duration::from_mins(2));
-        if self.last_repair.is_none_or(|last| now.saturating_sub(last) > quiet) {
+        if self
+            .last_repair
+            .is_none_or(|last| now.saturating_sub(last) > quiet)
+        {
             self.streak = 0;
         }
         self.streak += 1;
         self.last_repair = Some(now);
         let next = self.earliest(now, most);
         self.at = self.at.map(|at| at.max(next));
-        (next > now).then(|| next - now)
+        next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
     /// A rival is not fought for ever.
     fn earliest(&self, now: Duration, most: Duration) -> Duration {
-        let (Some(last), Some(doublings)) = (self.last_repair, self.streak.checked_sub(PROMPT_REPAIRS)) else {
+        let (Some(last), Some(doublings)) = (self.last_repair, self.streak.checked_sub(PROMPT_REPAIRS))
+        else {
             return now;
         };
-        let wait = Duration::from_secs(1).saturating_mul(1 << doublings.min(16)).min(most);
+        let wait = Duration::from_secs(1)
+            .saturating_mul(1 << doublings.min(16))
+            .min(most);
         (last + wait).max(now)
     }
 }
@@ -88,7 +94,20 @@ mod tests {
     fn the_first_repairs_are_prompt_and_later_ones_wait_twice_as_long_each() {
         let mut disturbed = Disturbed::default();
         let waits: Vec<Option<Duration>> = (0..12).map(|n| disturbed.repaired(secs(n), MOST)).collect();
-        let want = [None, None, None, None, Some(1), Some(2), Some(4), Some(8), Some(16), Some(30), Some(30), Some(30)];
+        let want = [
+            None,
+            None,
+            None,
+            None,
+            Some(1),
+            Some(2),
+            Some(4),
+            Some(8),
+            Some(16),
+            Some(30),
+            Some(30),
+            Some(30),
+        ];
         assert_eq!(waits, want.map(|wait| wait.map(secs)));
     }
 
@@ -105,7 +124,11 @@ mod tests {
     fn a_stream_of_commits_does_not_put_the_look_off() {
         let mut disturbed = Disturbed::default();
         for tenth in 0..10 {
-            disturbed.note(Disturbance::everything(None), Duration::from_millis(tenth * 100), MOST);
+            disturbed.note(
+                Disturbance::everything(None),
+                Duration::from_millis(tenth * 100),
+                MOST,
+            );
         }
         assert_eq!(disturbed.at(), Some(DEBOUNCE));
     }
