@@ -48,6 +48,8 @@ fn listen(out: &Out, losses: &mut Losses) -> Option<()> {
         match watch.wait(losses.left().unwrap_or(LONG)) {
             Ok(commits) => {
                 for (family, disturbance) in concerning(&commits) {
+                    let by = disturbance.by.as_deref().unwrap_or("unknown");
+                    tracing::debug!(%family, %by, suspects = disturbance.suspects.len(), "others wrote into our chains");
                     out.send((family, disturbance)).ok()?;
                 }
             }
@@ -61,6 +63,7 @@ fn listen(out: &Out, losses: &mut Losses) -> Option<()> {
         }
         if losses.left().is_some_and(|left| left.is_zero()) {
             losses.told();
+            tracing::debug!("notifications of others' writes were lost; everything is read back");
             for family in Family::ALL {
                 out.send((family, Disturbance::everything(None))).ok()?;
             }

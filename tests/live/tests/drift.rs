@@ -5,8 +5,8 @@
 use kernel::Backend;
 use lab::Lab;
 use lab::live::available;
-use live::cluster::{self, NODE, web};
-use live::daemon::{Daemon, Setup, configuration};
+use live::cluster::{self, NODE, crowd, web};
+use live::daemon::{Daemon, PATIENCE, Setup, configuration};
 use live::manifests::Manifests;
 use live::traffic::{commits, rules_say, settled, watch, web_answers};
 use live::{rules, within};
@@ -212,4 +212,43 @@ fn a_rule_lost_on_legacy_is_repaired_within_the_sync_period() {
     println!("repaired after {took:?}");
     assert!(took.is_some(), "{differences}\n{}", daemon.log());
     assert!(daemon.log().contains(&service), "{}", daemon.log());
+}
+
+#[test]
+fn our_own_writes_are_not_taken_for_anothers() {
+    if !available(&["iptables"]) {
+        return;
+    }
+    let (lab, manifests) = (cluster::up("drifto"), Manifests::new());
+    manifests.put("web.json", &web(4));
+    manifests.put("crowd.json", &crowd(300));
+    let mut setup = Setup::new(&lab, NODE, &manifests);
+    setup.config = configuration(&json!({
+        "iptables": {"minSyncPeriod": "10ms", "syncPeriod": "60s"},
+        "logging": {"verbosity": 4},
+    }));
+    let daemon = setup.start();
+    web_answers(&lab, &daemon);
+    rules_say(&lab, "default/crowd-299", &daemon);
+    // Rules and chains are deleted by netlink, and written by a tool.
+    manifests.put("crowd.json", &crowd(100));
+    let gone = within(PATIENCE, || {
+        !rules::saved(&lab, NODE, Family::V4).contains("default/crowd-299")
+    });
+    assert!(gone.is_some(), "{}", daemon.log());
+    thread::sleep(Duration::from_secs(1));
+    let log = daemon.log();
+    assert!(log.contains("rules written"), "{log}");
+    assert!(
+        !log.contains("others wrote") && !log.contains("were lost"),
+        "{log}"
+    );
+    // The test can fail: this is how the log tells of somebody else.
+    run(&lab, "iptables -t nat -Z KUBE-SERVICES");
+    run(
+        &lab,
+        "iptables -t nat -A KUBE-MARK-MASQ -m mark --mark 0x99 -j RETURN",
+    );
+    let told = within(AT_ONCE, || daemon.log().contains("others wrote into our chains"));
+    assert!(told.is_some(), "{}", daemon.log());
 }
