@@ -31,7 +31,7 @@ pub(crate) fn report(report: Report, now: Duration) {
             tracing::error!(%family, %about, in_a_row, ?retry_in, reason = %failure.text, "rules stay as they were");
         }
         Report::Recovered { family, after } => {
-            tracing::info!(%family, failures = after, "rules are written again")
+            tracing::info!(%family, failures = after, "rules are written again");
         }
         Report::InSync { family, since, run } => {
             let run = if run == RunKind::Full { "full" } else { "changes" };

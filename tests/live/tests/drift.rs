@@ -190,7 +190,7 @@ fn a_rule_lost_on_legacy_is_repaired_within_the_sync_period() {
         run(
             &lab,
             &format!("env XTABLES_LOCKFILE={lock} iptables-legacy {words}"),
-        )
+        );
     };
     legacy("-t mangle -N KUBE-IPTABLES-HINT");
     manifests.put("web.json", &web(4));
