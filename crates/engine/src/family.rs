@@ -265,17 +265,17 @@ impl FamilyLoop {
             self.need = self.need.max(Need::Look);
         }
         if self.disturbed.at().is_some_and(|at| at <= now) {
-            self.verify();
+            self.verify(now);
         }
     }
 
     /// What somebody else touched is read with the next reading.
-    fn verify(&mut self) {
+    fn verify(&mut self, now: Duration) {
         if self.disturbed.extent() == Extent::Everything && self.run.is_some() {
             // A reading of everything begins its run anew.
             return;
         }
-        let disturbance = self.disturbed.take();
+        let disturbance = self.disturbed.take(now);
         if self.need == Need::Everything && self.last_full.is_none() {
             // Nothing is known yet that could have been harmed.
             return;

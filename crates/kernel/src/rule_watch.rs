@@ -102,7 +102,9 @@ impl RuleWatch {
                         open.add(chain.family, chain.table, chain.name, Touch::Deleted);
                     }
                     Message::NewRule(rule) => open.add(rule.family, rule.table, rule.chain, Touch::Added),
-                    Message::DeletedRule(rule) => open.add(rule.family, rule.table, rule.chain, Touch::Deleted),
+                    Message::DeletedRule(rule) => {
+                        open.add(rule.family, rule.table, rule.chain, Touch::Deleted);
+                    }
                     Message::Generation(generation) => {
                         let touched = std::mem::take(open);
                         if !touched.is_empty() {

@@ -309,7 +309,10 @@ impl Socket {
             let count = self.receive(RecvFlags::empty())?;
             for message in Messages::new(&self.buffer[..count]) {
                 let message = message?;
-                let Some(index) = sequences.iter().position(|asked| *asked == message.header.sequence) else {
+                let Some(index) = sequences
+                    .iter()
+                    .position(|asked| *asked == message.header.sequence)
+                else {
                     continue;
                 };
                 match Reply::read(message)? {

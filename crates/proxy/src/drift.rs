@@ -48,6 +48,8 @@ fn listen(out: &Out, losses: &mut Losses) -> Option<()> {
         match watch.wait(losses.left().unwrap_or(LONG)) {
             Ok(commits) => {
                 for (family, disturbance) in concerning(&commits) {
+                    let by = disturbance.by.as_deref().unwrap_or("unknown");
+                    tracing::debug!(%family, %by, suspects = disturbance.suspects.len(), "others wrote into our chains");
                     out.send((family, disturbance)).ok()?;
                 }
             }
@@ -61,6 +63,7 @@ fn listen(out: &Out, losses: &mut Losses) -> Option<()> {
         }
         if losses.left().is_some_and(|left| left.is_zero()) {
             losses.told();
+            tracing::debug!("notifications of others' writes were lost; everything is read back");
             for family in Family::ALL {
                 out.send((family, Disturbance::everything(None))).ok()?;
             }
@@ -163,7 +166,10 @@ mod tests {
         let mut stranger = in_chain("CNI-HOSTPORT-DNAT");
         stranger.by.process_name = Some("cni".to_owned());
         let told = concerning(&[in_chain("KUBE-SERVICES"), stranger]);
-        let names: Vec<_> = told.iter().map(|(family, d)| (*family, d.by.as_deref())).collect();
+        let names: Vec<_> = told
+            .iter()
+            .map(|(family, d)| (*family, d.by.as_deref()))
+            .collect();
         assert_eq!(names, [(Family::V4, Some("iptables (pid 4711)"))]);
     }
 

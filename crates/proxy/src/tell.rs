@@ -38,21 +38,7 @@ pub(crate) fn report(report: Report, now: Duration) {
             let took_ms = now.saturating_sub(since).as_millis();
             tracing::info!(%family, run, took_ms, "rules are in sync");
         }
-        Report::Damaged {
-            family,
-            services,
-            what,
-            by,
-            backing_off,
-        } => {
-            let by = by.as_deref().unwrap_or("unknown");
-            match backing_off {
-                None => tracing::warn!(%family, %by, services, %what, "rules were changed by somebody else; repairing"),
-                Some(wait) => {
-                    tracing::warn!(%family, %by, services, %what, ?wait, "rules are changed by somebody else again and again; repairing, less and less often");
-                }
-            }
-        }
+        damaged @ Report::Damaged { .. } => self::damaged(&damaged),
         Report::Stuck {
             family,
             chains,
@@ -65,6 +51,28 @@ pub(crate) fn report(report: Report, now: Duration) {
         Report::Noted { notes, .. } => notes.iter().for_each(note),
         Report::EndpointComments { family, comments } => {
             tracing::info!(%family, ?comments, "comments of endpoints, in rules written from now on");
+        }
+    }
+}
+
+fn damaged(report: &Report) {
+    let Report::Damaged {
+        family,
+        services,
+        what,
+        by,
+        backing_off,
+    } = report
+    else {
+        return;
+    };
+    let by = by.as_deref().unwrap_or("unknown");
+    match backing_off {
+        None => {
+            tracing::warn!(%family, %by, services, %what, "rules were changed by somebody else; repairing");
+        }
+        Some(wait) => {
+            tracing::warn!(%family, %by, services, %what, ?wait, "rules are changed by somebody else again and again; repairing, less and less often");
         }
     }
 }

@@ -58,7 +58,12 @@ impl Client {
             last = self.ask();
             last.contains(who)
         });
-        took.unwrap_or_else(|| panic!("{who} does not answer, but {last:?}; log of the daemon:\n{}", daemon.log()))
+        took.unwrap_or_else(|| {
+            panic!(
+                "{who} does not answer, but {last:?}; log of the daemon:\n{}",
+                daemon.log()
+            )
+        })
     }
 }
 
@@ -97,7 +102,11 @@ fn a_udp_flow_follows_its_service_to_another_endpoint() {
     println!("followed after {:?}", client.until(SECOND.0, &daemon));
     manifests.put("dns.json", &dns(&[FIRST]));
     println!("and back after {:?}", client.until(FIRST.0, &daemon));
-    assert!(daemon.log().contains("stale connections deleted"), "{}", daemon.log());
+    assert!(
+        daemon.log().contains("stale connections deleted"),
+        "{}",
+        daemon.log()
+    );
 }
 
 #[test]
@@ -141,5 +150,9 @@ fn what_was_deleted_while_nobody_watched_is_proved_by_the_rules() {
     let daemon = Setup::new(&lab, NODE, &manifests).start();
     let gone = within(PATIENCE, || !client.ask().contains(FIRST.0));
     println!("gone after {gone:?}");
-    assert!(gone.is_some() && daemon.log().contains("stale connections deleted"), "{}", daemon.log());
+    assert!(
+        gone.is_some() && daemon.log().contains("stale connections deleted"),
+        "{}",
+        daemon.log()
+    );
 }

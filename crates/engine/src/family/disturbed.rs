@@ -6,6 +6,9 @@ use std::time::Duration;
 /// How long after a commit its chains are looked at: who writes one rule often writes more.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 
+/// Between two looks at least: somebody who writes all the time and does no harm costs a look each half second.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
 /// So many repairs are made at once, each when it is due; then the waits double.
 const PROMPT_REPAIRS: u32 = 5;
 
@@ -15,6 +18,7 @@ pub(super) struct Disturbed {
     waiting: Disturbance,
     /// When it is looked at; `None` when nothing waits.
     at: Option<Duration>,
+    last_look: Option<Duration>,
     /// Repairs, none of them a quiet time after the one before.
     streak: u32,
     last_repair: Option<Duration>,
@@ -25,7 +29,8 @@ impl Disturbed {
     pub(super) fn note(&mut self, disturbance: Disturbance, now: Duration, most: Duration) {
         self.waiting.merge(disturbance);
         if self.at.is_none() {
-            self.at = Some(self.earliest(now, most).max(now + DEBOUNCE));
+            let rested = self.last_look.map_or(now, |last| last + BETWEEN_LOOKS);
+            self.at = Some(self.earliest(now, most).max(now + DEBOUNCE).max(rested));
         }
     }
 
@@ -40,8 +45,9 @@ impl Disturbed {
     }
 
     /// Takes what waits.
-    pub(super) fn take(&mut self) -> Disturbance {
+    pub(super) fn take(&mut self, now: Duration) -> Disturbance {
         self.at = None;
+        self.last_look = Some(now);
         std::mem::take(&mut self.waiting)
     }
 
@@ -64,7 +70,7 @@ impl Disturbed {
         self.last_repair = Some(now);
         let next = self.earliest(now, most);
         self.at = self.at.map(|at| at.max(next));
-        Some(next.saturating_sub(now)).filter(|wait| !wait.is_zero())
+        next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
     /// A rival is not fought for ever.
@@ -131,6 +137,15 @@ mod tests {
             );
         }
         assert_eq!(disturbed.at(), Some(DEBOUNCE));
+    }
+
+    #[test]
+    fn looks_that_find_nothing_are_half_a_second_apart() {
+        let mut disturbed = Disturbed::default();
+        disturbed.note(Disturbance::everything(None), secs(1), MOST);
+        disturbed.take(secs(2));
+        disturbed.note(Disturbance::everything(None), secs(2), MOST);
+        assert_eq!(disturbed.at(), Some(secs(2) + BETWEEN_LOOKS));
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl Have {
         let mut harm = Harm::default();
         self.node.harm(&seen.node, &mut harm);
         for (name, have) in &self.services {
-            let ServiceHave::Known(holding) = have else { continue };
+            let ServiceHave::Known(holding) = have else {
+                continue;
+            };
             let dispatch = seen.dispatch.get(name).map_or(&[][..], Vec::as_slice);
             dispatch_harm(name, &holding.dispatch, dispatch, &mut harm);
             for (id, digest) in holding.chains.iter().filter(|(id, _)| checked.has(*id)) {
@@ -96,7 +98,9 @@ impl Have {
     pub fn verify(&mut self, seen: &Observation, checked: Checked<'_>) -> Harmed {
         let mut harmed = Harmed::new();
         for (name, have) in &mut self.services {
-            let ServiceHave::Known(holding) = have else { continue };
+            let ServiceHave::Known(holding) = have else {
+                continue;
+            };
             let is_whole = |(id, digest): &(ChainId, Digest)| {
                 !checked.has(*id) || seen.service_chains.get(id) == Some(digest)
             };

@@ -97,7 +97,11 @@ mod tests {
     fn each_udp_frontend_is_proved_with_its_endpoints_once() {
         let proved = Proved::default();
         proved.read(&mut loaded(), Family::V4);
-        let pairs: Vec<String> = proved.take().iter().map(|(_, endpoint)| endpoint.to_string()).collect();
+        let pairs: Vec<String> = proved
+            .take()
+            .iter()
+            .map(|(_, endpoint)| endpoint.to_string())
+            .collect();
         assert_eq!(pairs, ["10.0.0.2:5353"]);
         assert!(proved.take().is_empty());
     }

@@ -103,7 +103,11 @@ struct Sweeping {
 impl Sweeping {
     fn run(mut self) {
         while let Some(noted) = self.wait() {
-            let again = if noted.again { Urgency::Sweep } else { Urgency::None };
+            let again = if noted.again {
+                Urgency::Sweep
+            } else {
+                Urgency::None
+            };
             let urgency = noted.changes.apply(&mut self.expectation).max(again);
             let now = self.start.elapsed();
             self.pace.changed(urgency, now);
@@ -171,7 +175,9 @@ impl Sweeping {
                 let reason = error.source;
                 tracing::warn!(%family, %reason, "{} failed; stale connections stay until it works", error.attempted);
             }
-            Some(error) => tracing::debug!(%family, reason = %error.source, "{} failed again", error.attempted),
+            Some(error) => {
+                tracing::debug!(%family, reason = %error.source, "{} failed again", error.attempted);
+            }
             None if self.health == Health::Failing => {
                 self.health = Health::Well;
                 tracing::info!(%family, "the connection table can be gone through again");
