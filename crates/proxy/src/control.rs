@@ -8,6 +8,7 @@
 
 use crate::carry_out::Worker;
 use crate::node::{Missing, facts, missing};
+use crate::serve::Serving;
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
 use engine::{Answer, Engine, EngineConfig, Event};
@@ -41,11 +42,12 @@ pub(crate) async fn serve(
     options: ProxyOptions,
     found: host::Found,
     source: Box<dyn FnOnce(Out) -> Task + Send>,
+    serving: Serving,
 ) -> Result<(), ProxyError> {
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
-    let early = wait_for_node(&options, &mut events).await?;
-    let mut control = Control::new(options, found, early)?;
+    let early = wait_for_node(&options, &mut events, &serving).await?;
+    let mut control = Control::new(options, found, early, serving)?;
     control.serve(events).await;
     Ok(())
 }
@@ -56,6 +58,7 @@ pub(crate) async fn serve(
 async fn wait_for_node(
     options: &ProxyOptions,
     events: &mut Receiver<SourceEvent>,
+    serving: &Serving,
 ) -> Result<Early, ProxyError> {
     let mut early = Early {
         snapshot: Snapshot::new(),
@@ -82,7 +85,10 @@ async fn wait_for_node(
             Instant::now() + NODE_PATIENCE
         };
         match timeout_at(deadline, events.recv()).await {
-            Ok(Some(event)) => early.take(event),
+            Ok(Some(event)) => {
+                serving.source(&event);
+                early.take(event);
+            }
             Ok(None) => return Ok(early),
             Err(_) => tracing::warn!(node = %options.node_name, "still waiting for the Node"),
         }
@@ -144,10 +150,16 @@ struct Control {
     /// what the second serves.
     unread: Option<Vec<Change>>,
     start: Instant,
+    serving: Serving,
 }
 
 impl Control {
-    fn new(options: ProxyOptions, found: host::Found, early: Early) -> Result<Control, ProxyError> {
+    fn new(
+        options: ProxyOptions,
+        found: host::Found,
+        early: Early,
+        serving: Serving,
+    ) -> Result<Control, ProxyError> {
         let addresses = host::addresses()?;
         let facts = facts(&options, &early.snapshot, addresses.clone());
         let settings = config::settings(&options.config, &facts);
@@ -177,6 +189,7 @@ impl Control {
             answers,
             addresses,
             start: Instant::now(),
+            serving,
         })
     }
 
@@ -199,6 +212,7 @@ impl Control {
                 }
                 Some((family, answer)) = self.answers.recv() => {
                     let now = self.now();
+                    self.serving.answered(family);
                     self.engine.handle(Event::Answer(family, answer), now);
                 }
                 () = sleep_until(wake) => {
@@ -218,14 +232,16 @@ impl Control {
             if let Some(worker) = self.workers.get(family)
                 && let Some(effect) = self.engine.next(family, now)
             {
+                self.serving.began(family, &effect);
                 worker.give(effect);
             }
         }
         let now = self.now();
-        self.engine
-            .take_reports()
-            .into_iter()
-            .for_each(|report| tell::report(report, now));
+        for report in self.engine.take_reports() {
+            self.serving.report(&report);
+            tell::report(report, now);
+        }
+        self.serving.look(&self.engine, now);
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -236,6 +252,7 @@ impl Control {
     }
 
     fn take(&mut self, event: SourceEvent) {
+        self.serving.source(&event);
         tell::source(&event);
         match event {
             SourceEvent::Change(change) => match &mut self.unread {

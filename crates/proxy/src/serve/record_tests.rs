@@ -1,0 +1,498 @@
+use super::super::families::{UPSTREAM, all};
+use super::super::registry::Registry;
+use super::*;
+use engine::{Failure, StepSize};
+use iptables::ast::ChainName;
+use iptables::plan::TableWrite;
+use model::object::{Eligibility, Node, ObjectRef, SliceName};
+
+/// Upstream's metrics in iptables mode as control.md 7.2 lists them: name after `kubeproxy_`, type, labels in order of
+/// the alphabet, bounds (`sync` and `npl` are typed in below), help after `[ALPHA] `.
+const TABLE: &[(&str, &str, &[&str], &str, &str)] = &[
+    (
+        "sync_proxy_rules_duration_seconds",
+        "histogram",
+        &["ip_family"],
+        "sync",
+        "SyncProxyRules latency in seconds",
+    ),
+    (
+        "sync_full_proxy_rules_duration_seconds",
+        "histogram",
+        &["ip_family"],
+        "sync",
+        "SyncProxyRules latency in seconds for full resyncs",
+    ),
+    (
+        "sync_partial_proxy_rules_duration_seconds",
+        "histogram",
+        &["ip_family"],
+        "sync",
+        "SyncProxyRules latency in seconds for partial resyncs",
+    ),
+    (
+        "sync_proxy_rules_last_timestamp_seconds",
+        "gauge",
+        &["ip_family"],
+        "",
+        "The last time proxy rules were successfully synced",
+    ),
+    (
+        "sync_proxy_rules_last_queued_timestamp_seconds",
+        "gauge",
+        &["ip_family"],
+        "",
+        "The last time a sync of proxy rules was queued",
+    ),
+    (
+        "network_programming_duration_seconds",
+        "histogram",
+        &["ip_family"],
+        "npl",
+        "In Cluster Network Programming Latency in seconds",
+    ),
+    (
+        "sync_proxy_rules_endpoint_changes_pending",
+        "gauge",
+        &[],
+        "",
+        "Pending proxy rules Endpoint changes",
+    ),
+    (
+        "sync_proxy_rules_endpoint_changes_total",
+        "counter",
+        &[],
+        "",
+        "Cumulative proxy rules Endpoint changes",
+    ),
+    (
+        "sync_proxy_rules_service_changes_pending",
+        "gauge",
+        &[],
+        "",
+        "Pending proxy rules Service changes",
+    ),
+    (
+        "sync_proxy_rules_service_changes_total",
+        "counter",
+        &[],
+        "",
+        "Cumulative proxy rules Service changes",
+    ),
+    (
+        "sync_proxy_rules_no_local_endpoints_total",
+        "gauge",
+        &["ip_family", "traffic_policy"],
+        "",
+        "Number of services with a Local traffic policy and no endpoints",
+    ),
+    (
+        "proxy_healthz_total",
+        "counter",
+        &["code"],
+        "",
+        "Cumulative proxy healthz HTTP status",
+    ),
+    (
+        "proxy_livez_total",
+        "counter",
+        &["code"],
+        "",
+        "Cumulative proxy livez HTTP status",
+    ),
+    (
+        "sync_proxy_rules_iptables_restore_failures_total",
+        "counter",
+        &["ip_family"],
+        "",
+        "Cumulative proxy iptables restore failures",
+    ),
+    (
+        "sync_proxy_rules_iptables_partial_restore_failures_total",
+        "counter",
+        &["ip_family"],
+        "",
+        "Cumulative proxy iptables partial restore failures",
+    ),
+    (
+        "sync_proxy_rules_iptables_total",
+        "gauge",
+        &["ip_family", "table"],
+        "",
+        "Total number of iptables rules owned by kube-proxy",
+    ),
+    (
+        "sync_proxy_rules_iptables_last",
+        "gauge",
+        &["ip_family", "table"],
+        "",
+        "Number of iptables rules written by kube-proxy in last sync",
+    ),
+    (
+        "iptables_ct_state_invalid_dropped_packets_total",
+        "counter",
+        &[],
+        "",
+        "packets dropped by iptables to work around conntrack problems",
+    ),
+    (
+        "iptables_localhost_nodeports_accepted_packets_total",
+        "counter",
+        &[],
+        "",
+        "Number of packets accepted on nodeports of loopback interface",
+    ),
+    (
+        "conntrack_reconciler_sync_duration_seconds",
+        "histogram",
+        &["ip_family"],
+        "sync",
+        "ReconcileConntrackFlowsLatency latency in seconds",
+    ),
+    (
+        "conntrack_reconciler_deleted_entries_total",
+        "counter",
+        &["ip_family"],
+        "",
+        "Cumulative conntrack flows deleted by conntrack reconciler",
+    ),
+];
+
+const SYNC_BOUNDS: &str =
+    "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 16.384 +Inf";
+const NPL_BOUNDS: &str = "0.25 0.5 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 \
+    35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 65 70 75 80 85 90 95 100 105 110 115 120 \
+    150 180 210 240 270 300 +Inf";
+
+fn record() -> Record {
+    let mut record = Record::new("n1".into(), Duration::from_secs(60));
+    record.health.families.v4 = Some(FamilyHealth::default());
+    record
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment {
+        since_start: Duration::from_secs(seconds),
+        wall: 1000.0 + as_f64(seconds),
+    }
+}
+
+#[test]
+fn every_metric_of_upstream_is_exposed_with_its_type_labels_buckets_and_help() {
+    let mut registry = Registry::new(&all());
+    assert_eq!(UPSTREAM.len(), TABLE.len());
+    for (name, kind, labels, bounds, help) in TABLE {
+        let metric = UPSTREAM
+            .iter()
+            .find(|metric| metric.name == format!("kubeproxy_{name}"));
+        let metric = metric.unwrap_or_else(|| panic!("{name} is missing"));
+        if *kind == "histogram" {
+            registry.observe(metric.name, labels, 1.0);
+        } else {
+            registry.set(metric.name, labels, 1.0);
+        }
+        let text = registry.text();
+        let full = format!("kubeproxy_{name}");
+        assert!(
+            text.contains(&format!("# HELP {full} [ALPHA] {help}\n# TYPE {full} {kind}\n")),
+            "{full} in {text}"
+        );
+        let pairs: Vec<String> = labels
+            .iter()
+            .map(|label| format!("{label}=\"{label}\""))
+            .collect();
+        let pairs = pairs.join(",");
+        match *kind {
+            "histogram" => {
+                let prefix = format!("{full}_bucket{{{pairs},le=\"");
+                let ends: Vec<&str> = text
+                    .lines()
+                    .filter_map(|line| line.strip_prefix(&prefix)?.split('"').next())
+                    .collect();
+                assert_eq!(
+                    ends.join(" "),
+                    if *bounds == "npl" { NPL_BOUNDS } else { SYNC_BOUNDS }
+                );
+            }
+            _ if pairs.is_empty() => assert!(text.contains(&format!("\n{full} 1\n"))),
+            _ => assert!(text.contains(&format!("\n{full}{{{pairs}}} 1\n"))),
+        }
+    }
+}
+
+#[test]
+fn our_metrics_stand_under_our_own_prefix_with_labels_in_order() {
+    for metric in super::super::families::OWN {
+        assert!(metric.name.starts_with("kubeproxy_rs_"), "{}", metric.name);
+    }
+    for metric in all() {
+        assert!(metric.labels.is_sorted(), "{}", metric.name);
+    }
+}
+
+fn step(rules: usize) -> Effect {
+    let chain = ChainName::new("KUBE-SVC-A").expect("a name");
+    let rule = iptables::ast::Rule::default();
+    let write = TableWrite {
+        chains: BTreeMap::from([(chain, vec![rule; rules])]),
+        ..TableWrite::default()
+    };
+    Effect::Commit(Step {
+        write: BTreeMap::from([(TableName::Nat, write)]),
+        ..Step::default()
+    })
+}
+
+fn in_sync(run: RunKind) -> Report {
+    Report::InSync {
+        family: Family::V4,
+        since: Duration::ZERO,
+        run,
+    }
+}
+
+#[test]
+fn a_run_of_two_steps_is_one_sync_of_the_rules_of_both() {
+    let mut record = record();
+    record.began(Family::V4, &step(3), at(10));
+    record.answered(Family::V4);
+    record.began(Family::V4, &step(4), at(11));
+    record.answered(Family::V4);
+    record.report(&in_sync(RunKind::Changes), at(12));
+    let text = record.metrics.text();
+    assert!(
+        text.contains("kubeproxy_sync_proxy_rules_duration_seconds_sum{ip_family=\"IPv4\"} 2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n")
+    );
+    assert!(!text.contains("kubeproxy_sync_full_proxy_rules_duration_seconds_count"));
+    assert_eq!(
+        record.metrics.number(name::RULES_LAST, &["IPv4", "nat"]),
+        Some(7.0)
+    );
+    assert_eq!(
+        record.metrics.number(name::RULES_LAST, &["IPv4", "filter"]),
+        Some(0.0)
+    );
+    assert_eq!(record.metrics.number(name::LAST_SYNC, &["IPv4"]), Some(1012.0));
+}
+
+#[test]
+fn a_failed_partial_step_counts_twice_and_ends_its_sync() {
+    let mut record = record();
+    record.began(Family::V4, &step(3), at(10));
+    let failed = Report::Failed {
+        family: Family::V4,
+        failure: Failure {
+            cause: Cause::Host,
+            text: "busy".into(),
+        },
+        in_a_row: 1,
+        about: About::Step,
+        retry_at: Duration::ZERO,
+    };
+    record.report(&failed, at(14));
+    for metric in [name::RESTORE_FAILURES, name::PARTIAL_FAILURES] {
+        assert_eq!(record.metrics.number(metric, &["IPv4"]), Some(1.0));
+    }
+    assert_eq!(
+        record.metrics.number(own::FAILURES, &["step", "host", "IPv4"]),
+        Some(1.0)
+    );
+    assert!(
+        record
+            .metrics
+            .text()
+            .contains("kubeproxy_sync_proxy_rules_duration_seconds_sum{ip_family=\"IPv4\"} 4\n")
+    );
+    assert_eq!(record.metrics.number(name::LAST_SYNC, &["IPv4"]), None);
+    record.began(Family::V4, &step(1), at(20));
+    record.report(&in_sync(RunKind::Changes), at(21));
+    assert_eq!(
+        record.metrics.number(name::RULES_LAST, &["IPv4", "nat"]),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn a_failed_full_step_is_no_partial_failure() {
+    let mut record = record();
+    let everything = Effect::Observe {
+        reading: Reading::Everything,
+        unless: None,
+    };
+    record.began(Family::V4, &everything, at(1));
+    record.began(Family::V4, &step(1), at(2));
+    let failed = Report::Failed {
+        family: Family::V4,
+        failure: Failure {
+            cause: Cause::Content,
+            text: "no".into(),
+        },
+        in_a_row: 1,
+        about: About::Step,
+        retry_at: Duration::ZERO,
+    };
+    record.report(&failed, at(3));
+    assert_eq!(
+        record.metrics.number(name::RESTORE_FAILURES, &["IPv4"]),
+        Some(1.0)
+    );
+    assert_eq!(record.metrics.number(name::PARTIAL_FAILURES, &["IPv4"]), None);
+}
+
+#[test]
+fn a_step_that_goes_through_is_progress_and_an_answer_ends_the_work() {
+    let mut record = record();
+    record.began(Family::V4, &step(1), at(5));
+    assert_eq!(
+        record.health.families.v4.unwrap().working_since,
+        Some(Duration::from_secs(5))
+    );
+    record.answered(Family::V4);
+    let applied = Report::Applied {
+        family: Family::V4,
+        services: Vec::new(),
+        size: StepSize::default(),
+    };
+    record.report(&applied, at(9));
+    let state = record.health.families.v4.unwrap();
+    assert_eq!(
+        (state.working_since, state.progress),
+        (None, Duration::from_secs(9))
+    );
+}
+
+fn slice_gone() -> SourceEvent {
+    let name = SliceName {
+        namespace: "ns".into(),
+        name: "a-1".into(),
+    };
+    SourceEvent::Change(Change::Delete(ObjectRef::Slice(name)))
+}
+
+#[test]
+fn changes_are_pending_until_a_step_is_made_of_them() {
+    let mut record = record();
+    record.health.families.v6 = Some(FamilyHealth::default());
+    let service = ObjectRef::Service(ServiceName::new("ns", "a"));
+    record.source(&slice_gone(), at(3));
+    record.source(&slice_gone(), at(4));
+    record.source(&SourceEvent::Change(Change::Delete(service)), at(4));
+    assert_eq!(record.metrics.number(name::ENDPOINTS_PENDING, &[]), Some(2.0));
+    assert_eq!(record.metrics.number(name::SERVICES_PENDING, &[]), Some(1.0));
+    assert_eq!(record.metrics.number(name::LAST_QUEUED, &["IPv6"]), Some(1004.0));
+    record.began(Family::V4, &step(1), at(5));
+    assert_eq!(record.metrics.number(name::ENDPOINTS_PENDING, &[]), Some(0.0));
+    assert_eq!(record.metrics.number(name::SERVICES_PENDING, &[]), Some(0.0));
+    assert_eq!(record.metrics.number(name::ENDPOINTS_TOTAL, &[]), Some(2.0));
+    // Twice in dual stack, as upstream has it.
+    assert_eq!(record.metrics.number(name::SERVICES_TOTAL, &[]), Some(2.0));
+}
+
+#[test]
+fn the_last_seen_node_counts_and_others_do_not() {
+    let mut record = record();
+    let node = |name: &str, eligibility| {
+        SourceEvent::Change(Change::Apply(Object::Node(Node {
+            name: name.into(),
+            zone: None,
+            addresses: Box::default(),
+            pod_cidrs: Box::default(),
+            eligibility,
+        })))
+    };
+    record.source(&node("n2", Eligibility::Eligible), at(1));
+    assert_eq!(record.health.node, None);
+    record.source(&node("n1", Eligibility::ToBeDeleted), at(1));
+    record.source(
+        &SourceEvent::Change(Change::Delete(ObjectRef::Node("n1".into()))),
+        at(2),
+    );
+    assert_eq!(record.health.node, Some(Eligibility::ToBeDeleted));
+}
+
+#[test]
+fn the_age_of_a_watch_goes_back_with_a_bookmark_and_not_with_a_failure() {
+    let mut record = record();
+    let delivery = cluster::Delivery::StreamingList;
+    let says = |record: &mut Record, health, seconds| {
+        record.source(&SourceEvent::Health(Kind::Slice, health), at(seconds))
+    };
+    says(&mut record, cluster::Health::Connected { delivery }, 10);
+    says(&mut record, cluster::Health::Bookmark, 70);
+    let failing = cluster::Health::Failing {
+        error: "refused".into(),
+        failures: 1,
+        since: Duration::ZERO,
+    };
+    says(&mut record, failing, 75);
+    record.ages(at(100));
+    assert_eq!(
+        record.metrics.number(own::WATCH_AGE, &["EndpointSlice"]),
+        Some(30.0)
+    );
+    assert_eq!(
+        record.metrics.number(own::WATCH_FAILURES, &["EndpointSlice"]),
+        Some(1.0)
+    );
+    assert_eq!(
+        record.health.watches[&Kind::Slice].failing.as_deref(),
+        Some("refused")
+    );
+}
+
+#[test]
+fn notes_are_counted_while_they_hold() {
+    let mut record = record();
+    let service = ServiceName::new("ns", "a");
+    let note = Note {
+        severity: Severity::Warning,
+        subject: model::note::Subject::service(&service),
+        kind: NoteKind::DuplicateEndpoint {
+            endpoint: "192.0.2.1:80".into(),
+        },
+    };
+    let noted = |notes| Report::Noted {
+        service: service.clone(),
+        notes,
+    };
+    record.report(&noted(vec![note.clone(), note.clone()]), at(1));
+    assert_eq!(
+        record
+            .metrics
+            .number(own::NOTES, &["DuplicateEndpoint", "warning"]),
+        Some(2.0)
+    );
+    record.report(&noted(vec![note]), at(2));
+    assert_eq!(
+        record
+            .metrics
+            .number(own::NOTES, &["DuplicateEndpoint", "warning"]),
+        Some(1.0)
+    );
+    record.report(&noted(Vec::new()), at(3));
+    assert_eq!(
+        record
+            .metrics
+            .number(own::NOTES, &["DuplicateEndpoint", "warning"]),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn a_sweep_that_deleted_nothing_makes_its_series_appear() {
+    let mut record = record();
+    record.reconciled(Family::V6, Duration::from_millis(3), 0);
+    assert_eq!(
+        record.metrics.number(name::RECONCILE_DELETED, &["IPv6"]),
+        Some(0.0)
+    );
+    assert!(
+        record.metrics.text().contains(
+            "conntrack_reconciler_sync_duration_seconds_bucket{ip_family=\"IPv6\",le=\"0.004\"} 1\n"
+        )
+    );
+}
