@@ -232,7 +232,7 @@ fn our_metrics_stand_under_our_own_prefix_with_labels_in_order() {
 
 fn step(rules: usize) -> Effect {
     let chain = ChainName::new("KUBE-SVC-A").expect("a name");
-    let rule = iptables::ast::Rule::default();
+    let rule = iptables::ast::Rule::new(iptables::ast::Target::Return);
     let write = TableWrite {
         chains: BTreeMap::from([(chain, vec![rule; rules])]),
         ..TableWrite::default()
