@@ -44,6 +44,7 @@ pub(crate) async fn serve(
     source: Box<dyn FnOnce(Out) -> Task + Send>,
     serving: Serving,
 ) -> Result<(), ProxyError> {
+    serving.host(&found.host);
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
     let early = wait_for_node(&options, &mut events, &serving).await?;

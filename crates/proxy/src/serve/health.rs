@@ -161,6 +161,10 @@ impl Health {
     /// The same, but slow is alive. A restart would begin from the front; and it would not make the kernel take a
     /// service that it refuses by itself while it takes the others.
     fn is_alive(&self, state: FamilyHealth, now: Duration) -> bool {
+        let takes_others = state.progress > state.began;
+        if state.queued == 0 && state.refused > 0 && takes_others {
+            return true;
+        }
         if state.failures_in_a_row >= FAILURES_IN_A_ROW {
             return false;
         }
@@ -168,8 +172,7 @@ impl Health {
         let works = state
             .working_since
             .is_some_and(|since| now.saturating_sub(since) < LONGEST_STEP);
-        let only_refused = state.queued == 0 && state.refused > 0;
-        self.is_current(state, now) || progressed || works || only_refused
+        self.is_current(state, now) || progressed || works
     }
 
     /// What upstream does not tell.
@@ -306,13 +309,19 @@ mod tests {
 
     #[test]
     fn a_service_refused_by_itself_does_not_get_the_process_killed() {
-        let refused = health(FamilyHealth {
-            pending_since: Some(secs(0)),
-            refused: 1,
-            ..FamilyHealth::default()
-        });
-        assert!(ok(&refused, Question::Livez, 10_000));
-        assert!(!ok(&refused, Question::Healthz, 10_000));
+        let refused = |progress| {
+            health(FamilyHealth {
+                pending_since: Some(secs(0)),
+                failures_in_a_row: 7,
+                progress,
+                refused: 1,
+                ..FamilyHealth::default()
+            })
+        };
+        assert!(ok(&refused(secs(5)), Question::Livez, 10_000));
+        assert!(!ok(&refused(secs(5)), Question::Healthz, 10_000));
+        // Nothing ever went through: it is not just this service.
+        assert!(!ok(&refused(secs(0)), Question::Livez, 10_000));
     }
 
     #[test]

@@ -118,6 +118,14 @@ impl Serving {
         (Serving(Arc::new(inner)), receive)
     }
 
+    /// What the host turned out to have.
+    pub(crate) fn host(&self, host: &engine::Host) {
+        let present = Family::ALL
+            .into_iter()
+            .filter(|family| host.families.get(*family).is_some());
+        self.record().serves(present.count());
+    }
+
     /// A source said something.
     pub(crate) fn source(&self, event: &SourceEvent) {
         self.record().source(event, self.now());

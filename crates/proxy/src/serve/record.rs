@@ -45,6 +45,8 @@ pub(crate) struct Record {
     /// What each service with a health-check node port has on this node.
     pub(crate) local: PerFamily<BTreeMap<ServiceName, LocalCount>>,
     node_name: Arc<str>,
+    /// How many families this host has.
+    families: usize,
     runs: PerFamily<Run>,
     notes: BTreeMap<ServiceName, Vec<(&'static str, &'static str)>>,
 }
@@ -57,9 +59,15 @@ impl Record {
             metrics: Registry::new(&super::families::all()),
             local: PerFamily::default(),
             node_name,
+            families: Family::ALL.len(),
             runs: PerFamily::default(),
             notes: BTreeMap::new(),
         }
+    }
+
+    /// This host has so many families.
+    pub(crate) fn serves(&mut self, families: usize) {
+        self.families = families;
     }
 
     /// A source said something.
@@ -90,9 +98,8 @@ impl Record {
         match kind {
             Kind::Service => {
                 // Each of upstream's families counts the same event for itself (control.md 7.2).
-                let families = self.present().count().max(1);
-                self.metrics
-                    .add(name::SERVICES_TOTAL, &[], count * as_f64(families as u64));
+                let families = as_f64(self.families as u64);
+                self.metrics.add(name::SERVICES_TOTAL, &[], count * families);
                 self.metrics.add(name::SERVICES_PENDING, &[], count);
                 self.queued(now);
             }

@@ -165,7 +165,7 @@ const NPL_BOUNDS: &str = "0.25 0.5 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 
     150 180 210 240 270 300 +Inf";
 
 fn record() -> Record {
-    let mut record = Record::new("n1".into(), Duration::from_secs(60));
+    let mut record = Record::new("n1".into(), Duration::from_mins(1));
     record.health.families.v4 = Some(FamilyHealth::default());
     record
 }
@@ -419,7 +419,7 @@ fn the_age_of_a_watch_goes_back_with_a_bookmark_and_not_with_a_failure() {
     let mut record = record();
     let delivery = cluster::Delivery::StreamingList;
     let says = |record: &mut Record, health, seconds| {
-        record.source(&SourceEvent::Health(Kind::Slice, health), at(seconds))
+        record.source(&SourceEvent::Health(Kind::Slice, health), at(seconds));
     };
     says(&mut record, cluster::Health::Connected { delivery }, 10);
     says(&mut record, cluster::Health::Bookmark, 70);
@@ -495,4 +495,108 @@ fn a_sweep_that_deleted_nothing_makes_its_series_appear() {
             "conntrack_reconciler_sync_duration_seconds_bucket{ip_family=\"IPv6\",le=\"0.004\"} 1\n"
         )
     );
+}
+
+/// An engine of IPv4 alone whose lists have come.
+fn engine() -> Engine {
+    let capabilities = iptables::build::Capabilities {
+        masquerade_ports: iptables::ast::Ports::Kept,
+        nfacct: iptables::build::Nfacct::Absent,
+    };
+    let host = engine::Host {
+        families: PerFamily {
+            v4: Some(capabilities),
+            v6: None,
+        },
+        invalid: iptables::build::InvalidPackets::Passed,
+    };
+    let config = engine::EngineConfig::default();
+    let mut engine = Engine::new(
+        model::Settings::default(),
+        model::NodeFacts::default(),
+        &host,
+        &config,
+    );
+    for kind in [Kind::Service, Kind::Slice] {
+        engine.handle(engine::Event::Listed(kind), Duration::ZERO);
+    }
+    engine
+}
+
+/// A service whose port is another each time.
+fn changed_service(port: u64) -> Change {
+    let document = serde_json::json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "ns"},
+        "spec": {"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ports": [{"port": port, "protocol": "TCP"}]},
+    });
+    let object = model::object::decode(document).objects.into_iter().next();
+    Change::Apply(object.expect("a service"))
+}
+
+/// Runs the engine for some seconds, one event each, every step answered by `answer`; says what both pages say at the end.
+fn run_for(seconds: u64, mut answer: impl FnMut() -> engine::Answer) -> (bool, bool) {
+    let mut engine = engine();
+    let mut record = record();
+    record.health.families.v4 = None;
+    record.health.node = Some(Eligibility::Eligible);
+    for second in 0..=seconds {
+        let now = at(second);
+        engine.handle(
+            engine::Event::Changed(changed_service(second + 1)),
+            now.since_start,
+        );
+        while let Some(effect) = engine.next(Family::V4, now.since_start) {
+            record.began(Family::V4, &effect, now);
+            let answer = match effect {
+                Effect::Commit(_) => answer(),
+                Effect::Observe { .. } => engine::Answer::Observed {
+                    generation: None,
+                    observation: Box::new(iptables::diff::observe::Observation::new(Family::V4)),
+                },
+            };
+            record.answered(Family::V4);
+            engine.handle(engine::Event::Answer(Family::V4, answer), now.since_start);
+        }
+        for report in engine.take_reports() {
+            record.report(&report, now);
+        }
+        record.look(&engine, now.since_start, now);
+    }
+    let ask = |question| record.health.ask(question, Duration::from_secs(seconds)).is_ok();
+    (
+        ask(super::super::health::Question::Healthz),
+        ask(super::super::health::Question::Livez),
+    )
+}
+
+fn refuse(cause: Cause) -> engine::Answer {
+    engine::Answer::CommitFailed(Failure {
+        cause,
+        text: "no".into(),
+    })
+}
+
+#[test]
+fn restores_that_always_fail_are_unhealthy_under_steady_events() {
+    assert_eq!(run_for(70, || refuse(Cause::Host)), (false, false));
+    let (healthz, _) = run_for(70, || refuse(Cause::Content));
+    assert!(!healthz);
+}
+
+#[test]
+fn restores_that_always_fail_are_unhealthy_before_the_patience_is_over() {
+    assert_eq!(run_for(20, || refuse(Cause::Host)), (false, false));
+}
+
+#[test]
+fn two_failures_and_then_success_are_healthy() {
+    let mut failures = 2;
+    let answer = || {
+        if failures > 0 {
+            failures -= 1;
+            return refuse(Cause::Host);
+        }
+        engine::Answer::Committed
+    };
+    assert_eq!(run_for(70, answer), (true, true));
 }

@@ -31,7 +31,13 @@ const GATES: [(&str, &str, bool); 14] = [
 /// What does not change while the process lives.
 pub(super) fn constants(metrics: &mut Registry, config: &KubeProxyConfiguration) {
     let version = concat!("v", env!("CARGO_PKG_VERSION"));
-    let platform = format!("linux/{}", std::env::consts::ARCH);
+    // Go's names for the common two.
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let platform = format!("linux/{architecture}");
     // Major and minor say which Kubernetes this behaves like.
     let labels = ["", "rustc", "", "", version, "", "1", "36", &platform];
     metrics.set(name::BUILD, &labels, 1.0);
