@@ -309,3 +309,6 @@ pub(crate) const OWN: &[Metric] = &[
 pub(crate) fn all() -> Vec<Metric> {
     [UPSTREAM, GENERIC, OWN].concat()
 }
+
+#[cfg(test)]
+mod tests;

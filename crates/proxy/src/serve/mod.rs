@@ -259,5 +259,4 @@ fn wildcard(family: Family) -> IpAddr {
 }
 
 #[cfg(test)]
-#[path = "http_tests.rs"]
 mod tests;

@@ -387,5 +387,4 @@ fn note_word(kind: &NoteKind) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "record_tests.rs"]
 mod tests;
