@@ -167,7 +167,6 @@ impl Serving {
     }
 
     /// The connection table was gone through: how long it took and how many entries went.
-    #[expect(dead_code, reason = "called where sweeps are made")]
     pub(crate) fn reconciled(&self, family: Family, took: Duration, deleted: u64) {
         self.record().reconciled(family, took, deleted);
     }
