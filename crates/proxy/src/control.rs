@@ -9,6 +9,7 @@
 use crate::carry_out::Worker;
 use crate::flows::Flows;
 use crate::node::{Missing, facts, missing};
+use crate::serve::Serving;
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
 use engine::{Answer, Disturbance, Engine, EngineConfig, Event};
@@ -42,11 +43,13 @@ pub(crate) async fn serve(
     options: ProxyOptions,
     found: host::Found,
     source: Box<dyn FnOnce(Out) -> Task + Send>,
+    serving: Serving,
 ) -> Result<(), ProxyError> {
+    serving.host(&found.host);
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
-    let early = wait_for_node(&options, &mut events).await?;
-    let mut control = Control::new(options, &found, early)?;
+    let early = wait_for_node(&options, &mut events, &serving).await?;
+    let mut control = Control::new(options, &found, early, serving)?;
     control.serve(events).await;
     Ok(())
 }
@@ -57,6 +60,7 @@ pub(crate) async fn serve(
 async fn wait_for_node(
     options: &ProxyOptions,
     events: &mut Receiver<SourceEvent>,
+    serving: &Serving,
 ) -> Result<Early, ProxyError> {
     let mut early = Early {
         snapshot: Snapshot::new(),
@@ -83,7 +87,10 @@ async fn wait_for_node(
             Instant::now() + NODE_PATIENCE
         };
         match timeout_at(deadline, events.recv()).await {
-            Ok(Some(event)) => early.take(event),
+            Ok(Some(event)) => {
+                serving.source(&event);
+                early.take(event);
+            }
             Ok(None) => return Ok(early),
             Err(_) => tracing::warn!(node = %options.node_name, "still waiting for the Node"),
         }
@@ -147,10 +154,16 @@ struct Control {
     /// what the second serves.
     unread: Option<Vec<Change>>,
     start: Instant,
+    serving: Serving,
 }
 
 impl Control {
-    fn new(options: ProxyOptions, found: &host::Found, early: Early) -> Result<Control, ProxyError> {
+    fn new(
+        options: ProxyOptions,
+        found: &host::Found,
+        early: Early,
+        serving: Serving,
+    ) -> Result<Control, ProxyError> {
         let addresses = host::addresses()?;
         let facts = facts(&options, &early.snapshot, addresses.clone());
         let settings = config::settings(&options.config, &facts);
@@ -165,7 +178,7 @@ impl Control {
             seed: u64::from(std::process::id()),
             ..EngineConfig::default()
         };
-        let flows = Flows::new(options.tcp, settings.clone());
+        let flows = Flows::new(options.tcp, settings.clone(), serving.clone());
         let mut engine = Engine::new(settings, facts, &found.host, &config);
         for event in early.replay() {
             engine.handle(event, Duration::ZERO);
@@ -183,6 +196,7 @@ impl Control {
             addresses,
             flows,
             start: Instant::now(),
+            serving,
         })
     }
 
@@ -205,6 +219,7 @@ impl Control {
                 }
                 Some((family, answer)) = self.answers.recv() => {
                     let now = self.now();
+                    self.serving.answered(family);
                     self.engine.handle(Event::Answer(family, answer), now);
                 }
                 Some((family, disturbance)) = self.disturbances.recv() => {
@@ -228,14 +243,17 @@ impl Control {
             if let Some(worker) = self.workers.get(family)
                 && let Some(effect) = self.engine.next(family, now)
             {
+                self.serving.began(family, &effect);
                 worker.give(effect);
             }
         }
         let now = self.now();
         for report in self.engine.take_reports() {
+            self.serving.report(&report);
             self.flows.report(&report, &self.engine);
             tell::report(report, now);
         }
+        self.serving.look(&self.engine, now);
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -246,6 +264,7 @@ impl Control {
     }
 
     fn take(&mut self, event: SourceEvent) {
+        self.serving.source(&event);
         tell::source(&event);
         match event {
             SourceEvent::Change(change) => match &mut self.unread {

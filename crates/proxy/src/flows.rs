@@ -8,6 +8,7 @@ mod sweeper;
 
 pub(crate) use prove::Proved;
 
+use crate::serve::Serving;
 use conntrack::{Expectation, NodeAddresses, ServiceFlows, TcpOption};
 use engine::{Engine, Report};
 use model::resolve::{Context, resolve_node};
@@ -21,6 +22,7 @@ pub(crate) struct Flows {
     tcp: TcpOption,
     settings: Settings,
     families: PerFamily<OfFamily>,
+    serving: Serving,
 }
 
 #[derive(Default)]
@@ -34,11 +36,12 @@ struct OfFamily {
 }
 
 impl Flows {
-    pub(crate) fn new(tcp: TcpOption, settings: Settings) -> Flows {
+    pub(crate) fn new(tcp: TcpOption, settings: Settings, serving: Serving) -> Flows {
         Flows {
             tcp,
             settings,
             families: PerFamily::default(),
+            serving,
         }
     }
 
@@ -82,7 +85,8 @@ impl Flows {
         for (frontend, endpoint) in proved {
             expectation.remember_gone(frontend, endpoint);
         }
-        self.families.get_mut(family).sweeper = Some(Sweeper::start(expectation, self.tcp));
+        self.families.get_mut(family).sweeper =
+            Some(Sweeper::start(expectation, self.tcp, self.serving.clone()));
     }
 
     fn applied(&mut self, family: Family, services: &[ServiceName], engine: &Engine) {

@@ -11,6 +11,7 @@ mod drift;
 mod flows;
 mod host;
 mod node;
+mod serve;
 mod tell;
 
 pub use conntrack::TcpOption;
@@ -66,6 +67,17 @@ pub enum ProxyError {
     /// There will be no pod CIDR to tell local traffic by.
     #[error("timeout waiting for {0}; detectLocalMode NodeCIDR needs it")]
     NoPodCidr(String),
+    /// A port could not be opened, and the configuration wants that to be fatal.
+    #[error("cannot serve {server} on {address}; free the port, or set bindAddressHardFail: false")]
+    Listen {
+        /// `healthz` or `metrics`.
+        server: &'static str,
+        /// Where.
+        address: String,
+        /// Why not.
+        #[source]
+        error: std::io::Error,
+    },
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -79,10 +91,18 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
-    // The host is touched (a sysctl) only when there is something to serve.
-    let source = source(&options).await?;
-    let host = host::find(&options.config)?;
-    control::serve(options, host, source).await
+    // Before anything that can take long or fail: during a rolling update the ports are probed from the first second.
+    let (serving, failure) = serve::Serving::start(&options.config, options.node_name.clone());
+    let serve = async {
+        // The host is touched (a sysctl) only when there is something to serve.
+        let source = source(&options).await?;
+        let host = host::find(&options.config)?;
+        control::serve(options, host, source, serving).await
+    };
+    tokio::select! {
+        ended = serve => ended,
+        error = failure.wait() => Err(error),
+    }
 }
 
 /// A task that sends what a source says, not yet running.

@@ -1,6 +1,7 @@
 //! The thread that goes through one family's connection table.
 
 use super::{GAP, PERIOD};
+use crate::serve::Serving;
 use conntrack::{Changes, Expectation, NodeAddresses, Pace, ServiceFlows, TcpOption, Urgency, decide};
 use kernel::conntrack::{Reach, SweepError, SweepOptions, SweepReport, sweep};
 use model::ServiceName;
@@ -27,7 +28,7 @@ struct Noted {
 
 impl Sweeper {
     /// Starts the thread; it sweeps at once.
-    pub(super) fn start(expectation: Expectation, tcp: TcpOption) -> Sweeper {
+    pub(super) fn start(expectation: Expectation, tcp: TcpOption, serving: Serving) -> Sweeper {
         let shared = Arc::new(Shared::default());
         let sweeping = Sweeping {
             shared: shared.clone(),
@@ -42,6 +43,7 @@ impl Sweeper {
             },
             start: Instant::now(),
             health: Health::Well,
+            serving,
         };
         let name = format!("flows-{}", sweeping.expectation.family());
         std::thread::Builder::new()
@@ -98,6 +100,7 @@ struct Sweeping {
     options: SweepOptions,
     start: Instant,
     health: Health,
+    serving: Serving,
 }
 
 impl Sweeping {
@@ -157,7 +160,11 @@ impl Sweeping {
     fn tell(&mut self, swept: Result<SweepReport, SweepError>, took: Duration) {
         let family = self.expectation.family();
         let (report, error) = match swept {
-            Ok(report) => (report, None),
+            Ok(report) => {
+                let deleted = u64::try_from(report.deleted()).unwrap_or(u64::MAX);
+                self.serving.reconciled(family, took, deleted);
+                (report, None)
+            }
             Err(error) => ((*error.report).clone(), Some(error)),
         };
         if report.deleted() > 0 {
