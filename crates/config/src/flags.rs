@@ -3,6 +3,9 @@
 //! Flags that are no configuration fields (`--config`, `--cleanup`, ...) belong to the command line itself.
 
 use crate::cidr::parse_ip;
+use crate::go;
+use crate::quantity::Quantity;
+use crate::validate::split_host_port;
 use crate::types::{FlushFrequency, VModule};
 use crate::{GoDuration, KubeProxyConfiguration};
 
@@ -103,23 +106,22 @@ fn text(field: &mut String, value: &str) -> Applied {
 }
 
 fn duration(field: &mut GoDuration, value: &str) -> Applied {
-    *field = GoDuration::parse(value).ok_or_else(|| format!("time: invalid duration {value:?}"))?;
+    *field = GoDuration::read(value)?;
     Ok(())
 }
 
 fn boolean(field: &mut bool, value: &str) -> Applied {
-    *field = match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-        _ => return Err(format!("strconv.ParseBool: parsing {value:?}: invalid syntax")),
-    };
+    *field = go::boolean(value)?;
     Ok(())
 }
 
-fn number<T: std::str::FromStr>(field: &mut T, value: &str) -> Applied {
-    *field = value
-        .parse()
-        .map_err(|_| format!("{value:?} is no number that fits"))?;
+fn number(field: &mut i32, value: &str) -> Applied {
+    *field = go::int32(value)?;
+    Ok(())
+}
+
+fn quantity(field: &mut String, value: &str) -> Applied {
+    *field = Quantity::parse(value)?.to_string();
     Ok(())
 }
 
@@ -129,42 +131,35 @@ fn optional<T: Default>(field: &mut Option<T>, value: &str, set: fn(&mut T, &str
 
 /// An address, or an address and port. Empty is ignored, as upstream ignores it.
 fn address(field: &mut String, value: &str) -> Applied {
-    let host = value
-        .rsplit_once(':')
-        .map_or(value, |(host, _)| host.trim_matches(['[', ']']));
-    if value.is_empty() {
-        return Ok(());
+    if value.is_empty() || parse_ip(value).is_some() {
+        return if value.is_empty() { Ok(()) } else { text(field, value) };
     }
-    if parse_ip(value).is_none() && parse_ip(host).is_none() {
-        return Err(format!("{value:?} is no IP and no IP:port"));
+    let Some((host, port)) = split_host_port(value) else {
+        return Err(format!(
+            "{value:?} is not in a valid format (ip or ip:port): address {value}: missing port in address"
+        ));
+    };
+    if parse_ip(host).is_none() {
+        return Err(format!("{host:?} is not a valid IP address"));
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(format!("{port:?} is not a valid number"));
     }
     text(field, value)
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "every setter has the one signature of the table"
-)]
 fn append(field: &mut Option<Vec<String>>, value: &str) -> Applied {
-    let items = field.get_or_insert_default();
-    items.extend(
-        value
-            .split(',')
-            .filter(|item| !item.is_empty())
-            .map(str::to_owned),
-    );
+    field.get_or_insert_default().extend(go::comma_separated(value)?);
     Ok(())
 }
 
 fn gates(config: &mut Config, value: &str) -> Applied {
     for pair in value.split(',').filter(|pair| !pair.is_empty()) {
-        let (name, state) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("missing bool value for {pair}"))?;
-        let mut on = false;
-        boolean(&mut on, state.trim())
-            .map_err(|err| format!("invalid value of {name}={state}, err: {err}"))?;
-        config.feature_gates.insert(name.trim().to_owned(), on);
+        let (name, state) = pair.split_once('=').ok_or("malformed pair, expect string=bool")?;
+        let (name, state) = (name.trim(), state.trim());
+        let on = go::boolean(state)
+            .map_err(|_| format!("invalid value of {name}: {state}, err: {}", go::boolean(state).unwrap_err()))?;
+        config.feature_gates.insert(name.to_owned(), on);
     }
     Ok(())
 }
@@ -173,13 +168,11 @@ fn gates(config: &mut Config, value: &str) -> Applied {
 fn vmodule(config: &mut Config, value: &str) -> Applied {
     let mut entries = Vec::new();
     for entry in value.split(',').filter(|entry| !entry.is_empty()) {
-        let parsed = entry
-            .split_once('=')
-            .and_then(|(pattern, level)| Some((pattern, level.parse().ok()?)));
-        let (pattern, verbosity) = parsed.ok_or_else(|| format!("{entry:?} is not of the form pattern=N"))?;
+        let pair = entry.split_once('=').filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty());
+        let (pattern, level) = pair.ok_or_else(|| format!("{entry:?} does not have the pattern=N format"))?;
         entries.push(VModule {
             file_pattern: pattern.to_owned(),
-            verbosity,
+            verbosity: go::level(level).map_err(|err| format!("parsing verbosity in {entry:?}: {err}"))?,
         });
     }
     config.logging.vmodule.splice(0..0, entries);
@@ -202,16 +195,9 @@ fn masquerade_all(config: &mut Config, value: &str) -> Applied {
     boolean(&mut config.nftables.masquerade_all, value)
 }
 
-/// The port completes a bare address; 0 empties the address.
-fn port(field: &mut String, value: &str) -> Applied {
-    let mut port: i32 = 0;
-    number(&mut port, value)?;
-    match (port, field.rsplit_once(':')) {
-        (0, _) => field.clear(),
-        (_, Some((host, "10256" | "10249"))) => *field = format!("{host}:{port}"),
-        _ => {}
-    }
-    Ok(())
+/// The deprecated ports complete an address once all flags are read; here they only have to be numbers.
+fn port(_: &mut Config, value: &str) -> Applied {
+    go::int32(value).map(|_| ())
 }
 
 /// Every flag that fills the configuration, by name.
@@ -219,8 +205,8 @@ fn port(field: &mut String, value: &str) -> Applied {
 pub static FLAGS: &[Flag] = &[
     flag("bind-address", "ip", "Overrides the node's primary IP; nothing is bound to it", |c, v| {
         if v.is_empty() { return Ok(()); }
-        parse_ip(v).ok_or_else(|| format!("failed to parse IP: {v:?}"))?;
-        text(&mut c.bind_address, v)
+        let ip = parse_ip(v).ok_or_else(|| format!("{v:?} is not a valid IP address"))?;
+        text(&mut c.bind_address, &ip.to_string())
     }),
     switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v)),
     flag("cluster-cidr", "string", "Pod CIDRs of the cluster, one or one per family, comma separated; traffic from elsewhere to cluster IPs is masqueraded", |c, v| text(&mut c.cluster_cidr, v)),
@@ -235,7 +221,7 @@ pub static FLAGS: &[Flag] = &[
     flag("detect-local-mode", "mode", "How local pods' traffic is told: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix", |c, v| text(&mut c.detect_local_mode, v)),
     flag("feature-gates", "name=bool,...", "Feature gates", gates),
     flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v)),
-    deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", |c, v| port(&mut c.healthz_bind_address, v)), "use --healthz-bind-address"),
+    deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", port), "This flag is deprecated and will be removed in a future release. Please use --healthz-bind-address instead."),
     switch("iptables-localhost-nodeports", "Serve node ports on 127/8 (iptables mode, IPv4)", |c, v| optional(&mut c.iptables.localhost_node_ports, v, boolean)),
     flag("iptables-masquerade-bit", "int32", "Bit of the packet mark that asks for source NAT, 0 to 31", |c, v| optional(&mut c.iptables.masquerade_bit, v, number)),
     flag("iptables-min-sync-period", "duration", "Least time between two writes of rules", min_sync_period),
@@ -250,7 +236,7 @@ pub static FLAGS: &[Flag] = &[
     flag("ipvs-udp-timeout", "duration", "Timeout of UDP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.udp_timeout, v)),
     flag("kube-api-burst", "int32", "Requests to the API server at once", |c, v| number(&mut c.client_connection.burst, v)),
     flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v)),
-    flag("kube-api-qps", "float32", "Requests a second to the API server", |c, v| number(&mut c.client_connection.qps, v)),
+    flag("kube-api-qps", "float32", "Requests a second to the API server", |c, v| { c.client_connection.qps = go::float32(v)?; Ok(()) }),
     flag("kubeconfig", "path", "How to reach the API server; without it and --master, the in-cluster way", |c, v| text(&mut c.client_connection.kubeconfig, v)),
     over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
         let mut span = GoDuration::default();
@@ -258,14 +244,14 @@ pub static FLAGS: &[Flag] = &[
         c.logging.flush_frequency = FlushFrequency::Duration(span);
         Ok(())
     })),
-    over_file(flag("log-json-info-buffer-size", "quantity", "Alpha", |c, v| text(&mut c.logging.options.json.info_buffer_size, v))),
+    over_file(flag("log-json-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.json.info_buffer_size, v))),
     over_file(switch("log-json-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.json.split_stream, v))),
-    over_file(flag("log-text-info-buffer-size", "quantity", "Alpha", |c, v| text(&mut c.logging.options.text.info_buffer_size, v))),
+    over_file(flag("log-text-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.text.info_buffer_size, v))),
     over_file(switch("log-text-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.text.split_stream, v))),
     over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v))),
     switch("masquerade-all", "Source NAT for all traffic to cluster IPs", masquerade_all),
     flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v)),
-    deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", |c, v| port(&mut c.metrics_bind_address, v)), "use --metrics-bind-address"),
+    deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", port), "This flag is deprecated and will be removed in a future release. Please use --metrics-bind-address instead."),
     list("nodeport-addresses", "CIDRs of the host's addresses that serve node ports, or the one word primary", |c, v| append(&mut c.node_port_addresses, v)),
     flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number)),
     flag("pod-bridge-interface", "string", "For --detect-local-mode BridgeInterface", |c, v| text(&mut c.detect_local.bridge_interface, v)),
@@ -273,9 +259,25 @@ pub static FLAGS: &[Flag] = &[
     switch("profiling", "Profiling pages on the metrics address", |c, v| boolean(&mut c.enable_profiling, v)),
     flag("proxy-mode", "mode", "iptables (the default), nftables or ipvs", |c, v| text(&mut c.mode, v)),
     flag("show-hidden-metrics-for-version", "string", "The previous minor version, to see metrics hidden since", |c, v| text(&mut c.show_hidden_metrics_for_version, v)),
-    over_file(flag("v", "level", "Verbosity of the log", |c, v| number(&mut c.logging.verbosity, v))),
+    over_file(flag("v", "level", "Verbosity of the log", |c, v| { c.logging.verbosity = go::level(v)?; Ok(()) })),
     over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file (text format)", vmodule)),
 ];
+
+/// Reads a switch's value.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    go::boolean(text)
+}
+
+/// Reads a number's value.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_int(text: &str) -> Result<i32, String> {
+    go::int32(text)
+}
 
 #[cfg(test)]
 mod tests {

@@ -9,9 +9,11 @@ mod carry_out;
 mod control;
 mod host;
 mod node;
+mod start;
 mod tell;
 
 pub use host::HostError;
+pub use start::{CleanupError, clean_up, file_changes, prepare, set_oom_score};
 
 use config::KubeProxyConfiguration;
 use std::future::Future;
@@ -75,6 +77,7 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
         return Err(ProxyError::Mode(options.config.mode));
     }
     let host = host::find(&options.config)?;
+    start::set_conntrack(&options.config);
     let source = source(&options).await?;
     control::serve(options, host, source).await
 }
