@@ -81,6 +81,7 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
             });
         }
     }
+    sections_are_no_lists(&value)?;
     let mut unknown_fields = Vec::new();
     let mut note = |path: serde_ignored::Path<'_>| unknown_fields.push(path.to_string());
     let mut track = serde_path_to_error::Track::new();
@@ -91,12 +92,42 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
         path: track.path().to_string(),
         reason: err.to_string(),
     })?;
+    // Upstream reads these and forgets them, whatever the feature gate says.
+    config.logging.options.text.split_stream = false;
+    config.logging.options.json.split_stream = false;
     config.fill_defaults();
     Ok(Decoded {
         config,
         unknown_fields,
         doubled_key,
     })
+}
+
+/// A list in the place of a section would be taken for its fields in order.
+fn sections_are_no_lists(value: &Value) -> Result<(), DecodeError> {
+    const SECTIONS: [&str; 11] = [
+        "clientConnection",
+        "logging",
+        "logging.options",
+        "logging.options.text",
+        "logging.options.json",
+        "iptables",
+        "ipvs",
+        "nftables",
+        "winkernel",
+        "detectLocal",
+        "conntrack",
+    ];
+    for path in SECTIONS {
+        let found = path.split('.').try_fold(value, |at, name| at.get(name));
+        if found.is_some_and(Value::is_array) {
+            return Err(DecodeError::Field {
+                path: path.to_owned(),
+                reason: "invalid type: sequence, expected fields with names".to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Takes out fields that are `null`: Go decodes them as if they were absent.
@@ -127,7 +158,12 @@ fn first_document(text: &str) -> Result<(Value, Option<String>), DecodeError> {
 
 /// The first line that says something.
 fn one_line(words: &str) -> String {
-    words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    words
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 impl KubeProxyConfiguration {
@@ -186,7 +222,11 @@ impl KubeProxyConfiguration {
             self.client_connection.burst = 10;
         }
         set_if_empty(&mut self.logging.format, "text");
-        if self.logging.flush_frequency == FlushFrequency::default() {
+        let unset = [
+            FlushFrequency::Nanoseconds(0),
+            FlushFrequency::Duration(GoDuration::default()),
+        ];
+        if unset.contains(&self.logging.flush_frequency) {
             self.logging.flush_frequency = FlushFrequency::Duration(GoDuration::from_secs(5));
         }
         set_if_zero(&mut self.config_sync_period, 15 * 60);

@@ -5,8 +5,8 @@
 use crate::cidr::parse_ip;
 use crate::go;
 use crate::quantity::Quantity;
-use crate::validate::split_host_port;
 use crate::types::{FlushFrequency, VModule};
+use crate::validate::split_host_port;
 use crate::{GoDuration, KubeProxyConfiguration};
 
 /// What a flag's value looks like.
@@ -132,7 +132,11 @@ fn optional<T: Default>(field: &mut Option<T>, value: &str, set: fn(&mut T, &str
 /// An address, or an address and port. Empty is ignored, as upstream ignores it.
 fn address(field: &mut String, value: &str) -> Applied {
     if value.is_empty() || parse_ip(value).is_some() {
-        return if value.is_empty() { Ok(()) } else { text(field, value) };
+        return if value.is_empty() {
+            Ok(())
+        } else {
+            text(field, value)
+        };
     }
     let Some((host, port)) = split_host_port(value) else {
         return Err(format!(
@@ -157,25 +161,35 @@ fn gates(config: &mut Config, value: &str) -> Applied {
     for pair in value.split(',').filter(|pair| !pair.is_empty()) {
         let (name, state) = pair.split_once('=').ok_or("malformed pair, expect string=bool")?;
         let (name, state) = (name.trim(), state.trim());
-        let on = go::boolean(state)
-            .map_err(|_| format!("invalid value of {name}: {state}, err: {}", go::boolean(state).unwrap_err()))?;
+        let on = go::boolean(state).map_err(|err| format!("invalid value of {name}: {state}, err: {err}"))?;
         config.feature_gates.insert(name.to_owned(), on);
     }
     Ok(())
 }
 
-/// Flag entries come before the file's.
 fn vmodule(config: &mut Config, value: &str) -> Applied {
     let mut entries = Vec::new();
     for entry in value.split(',').filter(|entry| !entry.is_empty()) {
-        let pair = entry.split_once('=').filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty());
+        let pair = entry
+            .split_once('=')
+            .filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty());
         let (pattern, level) = pair.ok_or_else(|| format!("{entry:?} does not have the pattern=N format"))?;
         entries.push(VModule {
             file_pattern: pattern.to_owned(),
             verbosity: go::level(level).map_err(|err| format!("parsing verbosity in {entry:?}: {err}"))?,
         });
     }
-    config.logging.vmodule.splice(0..0, entries);
+    config.logging.vmodule.extend(entries);
+    Ok(())
+}
+
+/// No text of a configuration can say infinity, so upstream fails when it writes one; here it is refused at once.
+fn rate(config: &mut Config, value: &str) -> Applied {
+    let rate = go::float32(value)?;
+    if !rate.is_finite() {
+        return Err("must be a finite number; negative means no limit".to_owned());
+    }
+    config.client_connection.qps = rate;
     Ok(())
 }
 
@@ -205,8 +219,8 @@ fn port(_: &mut Config, value: &str) -> Applied {
 pub static FLAGS: &[Flag] = &[
     flag("bind-address", "ip", "Overrides the node's primary IP; nothing is bound to it", |c, v| {
         if v.is_empty() { return Ok(()); }
-        let ip = parse_ip(v).ok_or_else(|| format!("{v:?} is not a valid IP address"))?;
-        text(&mut c.bind_address, &ip.to_string())
+        parse_ip(v).ok_or_else(|| format!("{v:?} is not a valid IP address"))?;
+        text(&mut c.bind_address, v)
     }),
     switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v)),
     flag("cluster-cidr", "string", "Pod CIDRs of the cluster, one or one per family, comma separated; traffic from elsewhere to cluster IPs is masqueraded", |c, v| text(&mut c.cluster_cidr, v)),
@@ -236,7 +250,7 @@ pub static FLAGS: &[Flag] = &[
     flag("ipvs-udp-timeout", "duration", "Timeout of UDP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.udp_timeout, v)),
     flag("kube-api-burst", "int32", "Requests to the API server at once", |c, v| number(&mut c.client_connection.burst, v)),
     flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v)),
-    flag("kube-api-qps", "float32", "Requests a second to the API server", |c, v| { c.client_connection.qps = go::float32(v)?; Ok(()) }),
+    flag("kube-api-qps", "float32", "Requests a second to the API server", rate),
     flag("kubeconfig", "path", "How to reach the API server; without it and --master, the in-cluster way", |c, v| text(&mut c.client_connection.kubeconfig, v)),
     over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
         let mut span = GoDuration::default();

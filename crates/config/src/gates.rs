@@ -25,7 +25,11 @@ pub struct Locked {
 impl std::fmt::Display for Locked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Locked { name, value } = self;
-        write!(f, "cannot set feature gate {name} to {}, feature is locked to {value}", !value)
+        write!(
+            f,
+            "cannot set feature gate {name} to {}, feature is locked to {value}",
+            !value
+        )
     }
 }
 
@@ -56,7 +60,11 @@ pub fn check_gates(gates: &BTreeMap<String, bool>) -> Result<GateNotes, Locked> 
 }
 
 /// Gates that change something here.
-const WITH_EFFECT: &[&str] = &["AllowServiceExternalIPs", "LoggingAlphaOptions", "LoggingBetaOptions"];
+const WITH_EFFECT: &[&str] = &[
+    "AllowServiceExternalIPs",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
+];
 
 /// Always true.
 #[rustfmt::skip]
@@ -164,7 +172,10 @@ mod tests {
     #[test]
     fn an_unknown_gate_is_told_from_one_that_does_nothing() {
         assert_eq!(set("Nope", true).unwrap().unknown, ["Nope"]);
-        assert_eq!(set("ComponentFlagz", true).unwrap().without_effect, ["ComponentFlagz"]);
+        assert_eq!(
+            set("ComponentFlagz", true).unwrap().without_effect,
+            ["ComponentFlagz"]
+        );
         assert_eq!(set("AllowServiceExternalIPs", false), Ok(GateNotes::default()));
     }
 }

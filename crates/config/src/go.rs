@@ -37,9 +37,9 @@ pub(crate) fn int32(text: &str) -> Result<i32, String> {
         return Err(refused("ParseInt", text, "invalid syntax"));
     }
     i64::from_str_radix(&format!("{sign}{plain}"), base)
-        .map_err(|err| err.kind().clone())
+        .map_err(|err| *err.kind())
         .and_then(|number| i32::try_from(number).map_err(|_| IntErrorKind::PosOverflow))
-        .map_err(|kind| refused("ParseInt", text, why(&kind)))
+        .map_err(|kind| refused("ParseInt", text, why(kind)))
 }
 
 /// A level of the log.
@@ -50,7 +50,7 @@ pub(crate) fn level(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix('+').map_or(text, |_| "");
     let level: u32 = digits
         .parse()
-        .map_err(|err: std::num::ParseIntError| refused("ParseUint", text, why(err.kind())))?;
+        .map_err(|err: std::num::ParseIntError| refused("ParseUint", text, why(*err.kind())))?;
     // Go reads 31 bits here.
     if i32::try_from(level).is_err() {
         return Err(refused("ParseUint", text, "value out of range"));
@@ -85,16 +85,20 @@ pub(crate) fn comma_separated(text: &str) -> Result<Vec<String>, String> {
     }
     loop {
         let column = text.len() - rest.len() + 1;
-        let (item, after) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted_item(quoted)
-                .ok_or_else(|| format!("parse error on line 1, column {}: extraneous or missing \" in quoted-field", text.len() + 1))?,
-            None => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                if let Some(at) = rest[..end].find('"') {
-                    return Err(format!("parse error on line 1, column {}: bare \" in non-quoted-field", column + at));
-                }
-                (rest[..end].to_owned(), &rest[end..])
+        let (item, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            let end = text.len() + 1;
+            let unclosed =
+                || format!("parse error on line 1, column {end}: extraneous or missing \" in quoted-field");
+            quoted_item(quoted).ok_or_else(unclosed)?
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            if let Some(at) = rest[..end].find('"') {
+                let column = column + at;
+                return Err(format!(
+                    "parse error on line 1, column {column}: bare \" in non-quoted-field"
+                ));
             }
+            (rest[..end].to_owned(), &rest[end..])
         };
         items.push(item);
         match after.strip_prefix(',') {
@@ -122,7 +126,7 @@ fn quoted_item(text: &str) -> Option<(String, &str)> {
     }
 }
 
-fn why(kind: &IntErrorKind) -> &'static str {
+fn why(kind: IntErrorKind) -> &'static str {
     match kind {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
         _ => "invalid syntax",
@@ -139,10 +143,23 @@ mod tests {
 
     #[test]
     fn numbers_are_read_in_every_base() {
-        for (text, number) in [("7", 7), ("-1", -1), ("0x10", 16), ("010", 8), ("0b11", 3), ("1_000", 1000), ("+5", 5)] {
+        for (text, number) in [
+            ("7", 7),
+            ("-1", -1),
+            ("0x10", 16),
+            ("010", 8),
+            ("0b11", 3),
+            ("1_000", 1000),
+            ("+5", 5),
+        ] {
             assert_eq!(int32(text), Ok(number), "{text}");
         }
-        for (text, why) in [("", "invalid syntax"), ("3.5", "invalid syntax"), ("1__0", "invalid syntax"), ("99999999999", "value out of range")] {
+        for (text, why) in [
+            ("", "invalid syntax"),
+            ("3.5", "invalid syntax"),
+            ("1__0", "invalid syntax"),
+            ("99999999999", "value out of range"),
+        ] {
             assert!(int32(text).is_err_and(|err| err.ends_with(why)), "{text}");
         }
     }

@@ -49,7 +49,12 @@ fn read(text: &str) -> Option<Quantity> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
-    let mut nanos = if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()? }.checked_mul(scale)?;
+    let mut nanos = if whole.is_empty() {
+        0
+    } else {
+        whole.parse::<i128>().ok()?
+    }
+    .checked_mul(scale)?;
     let mut place = scale;
     for digit in fraction.bytes() {
         place /= 10;
@@ -63,9 +68,14 @@ fn read(text: &str) -> Option<Quantity> {
 
 /// Billionths for one of a suffix.
 fn scale(suffix: &str) -> Option<(i128, Form)> {
-    if let Some(exponent) = suffix.strip_prefix(['e', 'E']).filter(|digits| !digits.is_empty()) {
+    if let Some(exponent) = suffix
+        .strip_prefix(['e', 'E'])
+        .filter(|digits| !digits.is_empty())
+    {
         let exponent: i32 = exponent.parse().ok()?;
-        let exponent = u32::try_from(exponent + 9).ok().filter(|exponent| *exponent <= 27)?;
+        let exponent = u32::try_from(exponent + 9)
+            .ok()
+            .filter(|exponent| *exponent <= 27)?;
         return Some((10_i128.pow(exponent), Form::Decimal));
     }
     if let Some(power) = BINARY.iter().position(|known| *known == suffix) {
@@ -102,8 +112,15 @@ mod tests {
     #[test]
     fn the_largest_whole_suffix_is_written() {
         for (text, written) in [
-            ("0", "0"), ("1Ki", "1Ki"), ("1024Ki", "1Mi"), ("1024", "1024"), ("1000", "1k"), ("1.5", "1500m"),
-            ("1.5Ki", "1536"), ("-1", "-1"), ("1e3", "1k"),
+            ("0", "0"),
+            ("1Ki", "1Ki"),
+            ("1024Ki", "1Mi"),
+            ("1024", "1024"),
+            ("1000", "1k"),
+            ("1.5", "1500m"),
+            ("1.5Ki", "1536"),
+            ("-1", "-1"),
+            ("1e3", "1k"),
         ] {
             assert_eq!(Quantity::parse(text).unwrap().to_string(), written, "{text}");
         }

@@ -320,4 +320,3 @@ fn cluster_cidrs(config: &KubeProxyConfiguration, errors: &mut Errors) {
         }
     }
 }
-

@@ -27,13 +27,21 @@ impl fmt::Display for WordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WordError::Unknown(name) => write!(f, "unknown flag: --{name}"),
-            WordError::UnknownShort(letter, word) => write!(f, "unknown shorthand flag: '{letter}' in {word}"),
+            WordError::UnknownShort(letter, word) => {
+                write!(f, "unknown shorthand flag: '{letter}' in {word}")
+            }
             WordError::NoValue(word) => write!(f, "flag needs an argument: {word}"),
-            WordError::NoShortValue(letter, word) => write!(f, "flag needs an argument: '{letter}' in {word}"),
+            WordError::NoShortValue(letter, word) => {
+                write!(f, "flag needs an argument: '{letter}' in {word}")
+            }
             WordError::Malformed(word) => write!(f, "bad flag syntax: {word}"),
             WordError::Positional(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-                write!(f, "\"kube-proxy\" does not take any arguments, got [{}]", words.join(" "))
+                write!(
+                    f,
+                    "\"kube-proxy\" does not take any arguments, got [{}]",
+                    words.join(" ")
+                )
             }
         }
     }

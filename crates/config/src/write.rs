@@ -2,8 +2,8 @@
 //!
 //! The form is that of upstream's file: keys sorted, no indentation of lists, quotes only where YAML needs them.
 
-use crate::types::KubeProxyConfiguration;
 use crate::GoDuration;
+use crate::types::KubeProxyConfiguration;
 use serde_json::{Map, Number, Value};
 use std::fmt::Write;
 
@@ -75,7 +75,9 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
         Value::Array(items) if items.is_empty() => out.push_str(" []\n"),
         Value::Array(items) => {
             out.push('\n');
-            items.iter().for_each(|item| write_item(out, item, depth));
+            for item in items {
+                write_item(out, item, depth);
+            }
         }
         other => {
             out.push(' ');
@@ -105,7 +107,9 @@ fn plain(value: &Value, depth: usize) -> String {
     match value {
         Value::String(text) => scalar(text, depth),
         Value::Number(number) => match number.as_f64() {
-            Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e21 => format!("{whole:.0}"),
+            Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e21 => {
+                format!("{whole:.0}")
+            }
             _ => number.to_string(),
         },
         other => other.to_string(),
@@ -201,7 +205,8 @@ fn is_sexagesimal(text: &str) -> bool {
         && is_digits(first)
         && rest.all(|part| {
             let whole = part.split_once('.').map_or(part, |(whole, _)| whole);
-            is_digits(whole) && whole.len() <= 2 && whole.as_bytes()[0] < b'6' || whole.len() == 1 && is_digits(whole)
+            is_digits(whole) && whole.len() <= 2 && whole.as_bytes()[0] < b'6'
+                || whole.len() == 1 && is_digits(whole)
         })
 }
 
@@ -236,9 +241,19 @@ mod tests {
     #[test]
     fn quotes_are_where_yaml_needs_them() {
         for (text, written) in [
-            ("x", "x"), ("", "\"\""), ("yes", "\"yes\""), ("7", "\"7\""), ("a: b", "'a: b'"), ("'", "''''"),
-            ("1:20", "\"1:20\""), ("0.0.0.0:10256", "0.0.0.0:10256"), ("::1", "::1"), ("a\tb", "\"a\\tb\""),
-            ("2001-01-01", "\"2001-01-01\""), ("[::]:10256", "'[::]:10256'"), ("30s", "30s"),
+            ("x", "x"),
+            ("", "\"\""),
+            ("yes", "\"yes\""),
+            ("7", "\"7\""),
+            ("a: b", "'a: b'"),
+            ("'", "''''"),
+            ("1:20", "\"1:20\""),
+            ("0.0.0.0:10256", "0.0.0.0:10256"),
+            ("::1", "::1"),
+            ("a\tb", "\"a\\tb\""),
+            ("2001-01-01", "\"2001-01-01\""),
+            ("[::]:10256", "'[::]:10256'"),
+            ("30s", "30s"),
         ] {
             assert_eq!(scalar(text, 0), written, "{text}");
         }
@@ -247,7 +262,12 @@ mod tests {
     #[test]
     fn periods_of_modes_not_in_use_are_zero() {
         let text = to_yaml(&KubeProxyConfiguration::defaults());
-        assert!(text.contains("  minSyncPeriod: 1s\n  syncPeriod: 30s\nipvs:"), "{text}");
-        assert!(text.contains("nftables:\n  masqueradeAll: false\n  masqueradeBit: 14\n  minSyncPeriod: 0s\n"));
+        assert!(
+            text.contains("  minSyncPeriod: 1s\n  syncPeriod: 30s\nipvs:"),
+            "{text}"
+        );
+        assert!(
+            text.contains("nftables:\n  masqueradeAll: false\n  masqueradeBit: 14\n  minSyncPeriod: 0s\n")
+        );
     }
 }

@@ -42,26 +42,66 @@ pub struct DaemonArgs {
 
 /// Flags that fill no field of the configuration.
 const OWN: [(&str, FlagKind, &str, &str); 11] = [
-    ("boot-id-file", FlagKind::Value, "path", "Accepted, without effect"),
-    ("cleanup", FlagKind::Bool, "true|false", "Remove the rules that kube-proxy wrote, and end"),
+    (
+        "boot-id-file",
+        FlagKind::Value,
+        "path",
+        "Accepted, without effect",
+    ),
+    (
+        "cleanup",
+        FlagKind::Bool,
+        "true|false",
+        "Remove the rules that kube-proxy wrote, and end",
+    ),
     (
         "config",
         FlagKind::Value,
         "path",
         "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --hostname-override and the logging flags",
     ),
-    ("hostname-override", FlagKind::Value, "name", "The Node's name, if it is not the host's"),
-    ("init-only", FlagKind::Bool, "true|false", "Prepare the host as root, and end"),
-    ("machine-id-file", FlagKind::Value, "path", "Accepted, without effect"),
+    (
+        "hostname-override",
+        FlagKind::Value,
+        "name",
+        "The Node's name, if it is not the host's",
+    ),
+    (
+        "init-only",
+        FlagKind::Bool,
+        "true|false",
+        "Prepare the host as root, and end",
+    ),
+    (
+        "machine-id-file",
+        FlagKind::Value,
+        "path",
+        "Accepted, without effect",
+    ),
     (
         "manifests",
         FlagKind::Value,
         "path",
         "A file or folder of manifests to take objects from, watched, in place of an API server",
     ),
-    ("master", FlagKind::Value, "url", "The API server's URL, in place of the kubeconfig's"),
-    ("version", FlagKind::Bool, "true|raw|vX.Y.Z", "Print the version, and end"),
-    ("write-config-to", FlagKind::Value, "path", "Write the configuration in effect to this file, and end"),
+    (
+        "master",
+        FlagKind::Value,
+        "url",
+        "The API server's URL, in place of the kubeconfig's",
+    ),
+    (
+        "version",
+        FlagKind::Bool,
+        "true|raw|vX.Y.Z",
+        "Print the version, and end",
+    ),
+    (
+        "write-config-to",
+        FlagKind::Value,
+        "path",
+        "Write the configuration in effect to this file, and end",
+    ),
     ("help", FlagKind::Bool, "true|false", "Print help"),
 ];
 
@@ -141,7 +181,11 @@ impl Flags {
             None => self.take_own(&name, &value),
         };
         if let Err(reason) = applied {
-            let flag = if name == "v" { "-v, --v".to_owned() } else { format!("--{name}") };
+            let flag = if name == "v" {
+                "-v, --v".to_owned()
+            } else {
+                format!("--{name}")
+            };
             return Err(UsageError::Value { flag, value, reason });
         }
         self.given.insert(name, value);
@@ -159,11 +203,16 @@ impl Flags {
 
     /// A flag that was given and is not empty.
     fn text(&self, name: &str) -> Option<&str> {
-        self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
+        self.given
+            .get(name)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
     }
 
     fn is_on(&self, name: &str) -> bool {
-        self.given.get(name).is_some_and(|value| config::flags::parse_bool(value) == Ok(true))
+        self.given
+            .get(name)
+            .is_some_and(|value| config::flags::parse_bool(value) == Ok(true))
     }
 
     /// Notices for flags that upstream means to remove.
@@ -192,14 +241,20 @@ impl Flags {
         let mut warnings = Vec::new();
         let mut without_effect = Vec::new();
         let file = self.text("config").map(PathBuf::from);
-        let config = self.configuration(file.as_deref(), &mut warnings).context("failed complete")?;
+        let config = self
+            .configuration(file.as_deref(), &mut warnings)
+            .context("failed complete")?;
         gates(&config, &mut warnings, &mut without_effect).context("failed complete")?;
         check(&config)?;
         if file.is_none() {
             self.check_empty_cidr(&config)?;
         }
         let idle_flags = ["boot-id-file", "machine-id-file"].into_iter();
-        without_effect.extend(idle_flags.filter(|name| self.given.contains_key(*name)).map(|name| format!("--{name}")));
+        without_effect.extend(
+            idle_flags
+                .filter(|name| self.given.contains_key(*name))
+                .map(|name| format!("--{name}")),
+        );
         without_effect.extend(config::without_effect(&config).into_iter().map(str::to_owned));
         Ok(DaemonArgs {
             act: self.act(),
@@ -212,17 +267,25 @@ impl Flags {
         })
     }
 
-    fn configuration(&self, file: Option<&Path>, warnings: &mut Vec<String>) -> Result<KubeProxyConfiguration> {
+    fn configuration(
+        &self,
+        file: Option<&Path>,
+        warnings: &mut Vec<String>,
+    ) -> Result<KubeProxyConfiguration> {
         let mut config = match file {
             Some(path) => {
                 let mut config = load_config(path, warnings)?;
+                // The flags' entries come before the file's.
+                let of_file = std::mem::take(&mut config.logging.vmodule);
                 for (flag, value) in &self.over_file {
-                    (flag.apply)(&mut config, value).map_err(|reason| anyhow!("--{}: {reason}", flag.name))?;
+                    (flag.apply)(&mut config, value)
+                        .map_err(|reason| anyhow!("--{}: {reason}", flag.name))?;
                 }
+                config.logging.vmodule.extend(of_file);
                 warnings.extend(self.replaced());
                 config
             }
-            None => self.from_flags(),
+            None => self.without_file(),
         };
         config.fill_linux_defaults();
         if let Some(name) = self.text("hostname-override") {
@@ -235,10 +298,13 @@ impl Flags {
     }
 
     /// The deprecated ports complete an address without one, or switch its server off.
-    fn from_flags(&self) -> KubeProxyConfiguration {
+    fn without_file(&self) -> KubeProxyConfiguration {
         let mut config = self.config.clone();
         if self.text("write-config-to").is_none() {
-            let port = |name: &str| self.text(name).and_then(|text| config::flags::parse_int(text).ok());
+            let port = |name: &str| {
+                self.text(name)
+                    .and_then(|text| config::flags::parse_int(text).ok())
+            };
             let (healthz, metrics) = (port("healthz-port"), port("metrics-port"));
             complete_address(&mut config.healthz_bind_address, healthz.unwrap_or(10256));
             complete_address(&mut config.metrics_bind_address, metrics.unwrap_or(10249));
@@ -247,7 +313,8 @@ impl Flags {
     }
 
     fn replaced(&self) -> impl Iterator<Item = String> {
-        let ignored = |flag: &&Flag| flag.with_config == WithConfig::FileWins && self.given.contains_key(flag.name);
+        let ignored =
+            |flag: &&Flag| flag.with_config == WithConfig::FileWins && self.given.contains_key(flag.name);
         FLAGS
             .iter()
             .filter(ignored)
@@ -267,7 +334,10 @@ impl Flags {
 }
 
 fn kind(name: &str) -> Option<FlagKind> {
-    let own = OWN.iter().find(|(own, ..)| *own == name).map(|(_, kind, ..)| *kind);
+    let own = OWN
+        .iter()
+        .find(|(own, ..)| *own == name)
+        .map(|(_, kind, ..)| *kind);
     own.or_else(|| FLAGS.iter().find(|flag| flag.name == name).map(|flag| flag.kind))
 }
 
@@ -275,7 +345,11 @@ fn complete_address(address: &mut String, port: i32) {
     if port == 0 {
         address.clear();
     } else if let Ok(ip) = address.parse::<std::net::IpAddr>() {
-        *address = if ip.is_ipv6() { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") };
+        *address = if ip.is_ipv6() {
+            format!("[{ip}]:{port}")
+        } else {
+            format!("{ip}:{port}")
+        };
     }
 }
 
@@ -286,8 +360,18 @@ fn gates(
     without_effect: &mut Vec<String>,
 ) -> Result<()> {
     let notes = config::check_gates(&config.feature_gates).map_err(|locked| anyhow!("{locked}"))?;
-    warnings.extend(notes.unknown.iter().map(|name| format!("unrecognized feature gate: {name}")));
-    without_effect.extend(notes.without_effect.iter().map(|name| format!("featureGates.{name}")));
+    warnings.extend(
+        notes
+            .unknown
+            .iter()
+            .map(|name| format!("unrecognized feature gate: {name}")),
+    );
+    without_effect.extend(
+        notes
+            .without_effect
+            .iter()
+            .map(|name| format!("featureGates.{name}")),
+    );
     Ok(())
 }
 
@@ -302,9 +386,13 @@ pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyC
             path.display()
         )
     })?;
-    let decoded = config::decode(&text).map_err(|err| anyhow!("failed to decode: {}: {err}", path.display()))?;
+    let decoded =
+        config::decode(&text).map_err(|err| anyhow!("failed to decode: {}: {err}", path.display()))?;
     warnings.extend(decoded.doubled_key.iter().map(|words| {
-        format!("{}: {words}; the last value counts, remove the others", path.display())
+        format!(
+            "{}: {words}; the last value counts, remove the others",
+            path.display()
+        )
     }));
     warnings.extend(decoded.unknown_fields.iter().map(|field| {
         format!(

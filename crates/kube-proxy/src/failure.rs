@@ -41,7 +41,13 @@ pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
             if tracing::dispatcher::has_been_set() {
                 tracing::error!(%err, "command failed");
             } else {
-                let line = log::early_line(tracing::Level::ERROR, file!(), line!(), "command failed", &[("err", &err)]);
+                let line = log::early_line(
+                    tracing::Level::ERROR,
+                    file!(),
+                    line!(),
+                    "command failed",
+                    &[("err", &err)],
+                );
                 anstream::eprintln!("{line}");
             }
         }

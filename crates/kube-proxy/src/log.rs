@@ -25,7 +25,11 @@ pub fn start(logging: &Logging) {
         2..=4 => Level::DEBUG,
         _ => Level::TRACE,
     };
-    let form = if logging.format == "json" { Form::Json } else { Form::Text };
+    let form = if logging.format == "json" {
+        Form::Json
+    } else {
+        Form::Text
+    };
     // Once is enough: a second start would be a bug of the caller, and no reason to end.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
@@ -37,7 +41,9 @@ pub fn start(logging: &Logging) {
 
 /// One line in text form, for what is said before logging has started.
 pub fn early_line(level: Level, file: &str, line: u32, message: &str, fields: &[(&str, &str)]) -> String {
-    let values = fields.iter().map(|(name, text)| ((*name).to_owned(), json!(text)));
+    let values = fields
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), json!(text)));
     let record = Record {
         message: message.to_owned(),
         values: values.collect(),
@@ -104,7 +110,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
         let mut record = Record::default();
         event.record(&mut record);
         let meta = event.metadata();
@@ -138,7 +149,11 @@ fn text_line(now: Duration, level: Level, file: &str, line: u32, record: &Record
     for (name, value) in &record.values {
         match value {
             Value::String(value) if value.contains('\n') => {
-                let _ = write!(text, " {name}=<\n\t{}\n >", value.trim_end().replace('\n', "\n\t"));
+                let _ = write!(
+                    text,
+                    " {name}=<\n\t{}\n >",
+                    value.trim_end().replace('\n', "\n\t")
+                );
             }
             Value::String(value) => drop(write!(text, " {name}={value:?}")),
             value => drop(write!(text, " {name}={value}")),
@@ -152,7 +167,10 @@ fn clock(now: Duration) -> String {
     let seconds = now.as_secs();
     let (month, day) = month_and_day(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{:06}", now.subsec_micros())
+    format!(
+        "{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{:06}",
+        now.subsec_micros()
+    )
 }
 
 /// Of the day so many days after 1 January 1970, by eras of 400 years that begin in March.
@@ -162,7 +180,14 @@ fn month_and_day(days: u64) -> (u64, u64) {
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * from_march + 2) / 5 + 1;
-    (if from_march < 10 { from_march + 3 } else { from_march - 9 }, day)
+    (
+        if from_march < 10 {
+            from_march + 3
+        } else {
+            from_march - 9
+        },
+        day,
+    )
 }
 
 fn json_line(now: Duration, level: Level, file: &str, line: u32, record: Record) -> String {
@@ -183,7 +208,11 @@ fn json_line(now: Duration, level: Level, file: &str, line: u32, record: Record)
         fields.insert("v".to_owned(), json!(verbosity));
     }
     for (name, value) in record.values {
-        let name = if level == Level::ERROR && (name == "error" || name == "reason") { "err".to_owned() } else { name };
+        let name = if level == Level::ERROR && (name == "error" || name == "reason") {
+            "err".to_owned()
+        } else {
+            name
+        };
         fields.insert(name, value);
     }
     Value::Object(fields).to_string()
@@ -228,13 +257,23 @@ mod tests {
         assert_eq!(error["caller"], "src/tell.rs:9");
         let info = json_line(now, Level::INFO, "a.rs", 1, record());
         let info: Value = serde_json::from_str(&info).unwrap();
-        assert_eq!((&info["v"], &info["msg"]), (&json!(0), &json!("rules are in sync")));
+        assert_eq!(
+            (&info["v"], &info["msg"]),
+            (&json!(0), &json!("rules are in sync"))
+        );
         assert_eq!(info["ts"], json!(1_709_210_096_001.0));
     }
 
     #[test]
     fn months_end_when_they_end() {
-        for (days, date) in [(0, (1, 1)), (58, (2, 28)), (59, (3, 1)), (364, (12, 31)), (789, (2, 29)), (19_782, (2, 29))] {
+        for (days, date) in [
+            (0, (1, 1)),
+            (58, (2, 28)),
+            (59, (3, 1)),
+            (364, (12, 31)),
+            (789, (2, 29)),
+            (19_782, (2, 29)),
+        ] {
             assert_eq!(month_and_day(days), date, "{days}");
         }
     }

@@ -81,13 +81,21 @@ fn ask(scratch: &Path, case: &Case) -> Answer {
 
 /// The words of the error, out of usage errors and log lines.
 fn message(stderr: &str) -> Option<String> {
-    stderr.lines().find_map(|line| {
+    let mut lines = stderr.lines();
+    while let Some(line) = lines.next() {
         if let Some(words) = line.strip_prefix("Error: ") {
             return Some(words.to_owned());
         }
-        let (_, quoted) = line.split_once("\"command failed\" err=")?;
-        Some(unquoted(quoted))
-    })
+        match line.split_once("\"command failed\" err=") {
+            Some((_, "<")) => {
+                let words = lines.map_while(|line| line.strip_prefix('\t'));
+                return Some(words.collect::<Vec<_>>().join("\n"));
+            }
+            Some((_, quoted)) => return Some(unquoted(quoted)),
+            None => {}
+        }
+    }
+    None
 }
 
 fn unquoted(text: &str) -> String {
@@ -132,7 +140,10 @@ fn verdict(case: &Case, answer: &Answer, default: &str) -> Result<(), String> {
     if case.status == 0 && answer.written != written {
         return Err(format!(
             "wrote otherwise:\n{}",
-            changed_lines(written.as_deref().unwrap_or_default(), answer.written.as_deref().unwrap_or_default())
+            changed_lines(
+                written.as_deref().unwrap_or_default(),
+                answer.written.as_deref().unwrap_or_default()
+            )
         ));
     }
     if !answer.stdout.starts_with(case.stdout.trim_end()) {
@@ -173,8 +184,14 @@ fn unknown_fields(line: &str) -> Vec<String> {
 
 fn changed_lines(upstream: &str, ours: &str) -> String {
     let (upstream, ours): (Vec<&str>, Vec<&str>) = (upstream.lines().collect(), ours.lines().collect());
-    let missing = upstream.iter().filter(|line| !ours.contains(line)).map(|line| format!("  - {line}"));
-    let added = ours.iter().filter(|line| !upstream.contains(line)).map(|line| format!("  + {line}"));
+    let missing = upstream
+        .iter()
+        .filter(|line| !ours.contains(line))
+        .map(|line| format!("  - {line}"));
+    let added = ours
+        .iter()
+        .filter(|line| !upstream.contains(line))
+        .map(|line| format!("  + {line}"));
     missing.chain(added).collect::<Vec<_>>().join("\n")
 }
 
@@ -210,10 +227,20 @@ fn every_input_has_upstreams_verdict_words_and_file() {
             }
         };
         if let Err(what) = found {
-            wrong.push(format!("{:?} {:?}: {what}", case.args, case.file.as_deref().unwrap_or("")));
+            wrong.push(format!(
+                "{:?} {:?}: {what}",
+                case.args,
+                case.file.as_deref().unwrap_or("")
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
     assert_eq!(explained, differences.len(), "a difference belongs to no input");
     assert!(cases.len() >= 200, "{}", cases.len());
 }
@@ -224,14 +251,24 @@ fn every_flag_has_a_good_and_a_bad_value() {
     for flag in config::flags::FLAGS {
         let given = |case: &&Case| {
             let start = format!("--{}", flag.name);
-            case.args.iter().any(|arg| arg == &start || arg.starts_with(&format!("{start}=")))
+            case.args
+                .iter()
+                .any(|arg| arg == &start || arg.starts_with(&format!("{start}=")))
         };
         let statuses: Vec<i32> = cases.iter().filter(given).map(|case| case.status).collect();
         assert!(statuses.contains(&0), "--{}: no good value", flag.name);
         // Any text is a good one for these.
         let free = [
-            "ipvs-scheduler", "kube-api-content-type", "kubeconfig", "pod-bridge-interface", "pod-interface-name-prefix",
+            "ipvs-scheduler",
+            "kube-api-content-type",
+            "kubeconfig",
+            "pod-bridge-interface",
+            "pod-interface-name-prefix",
         ];
-        assert!(statuses.contains(&1) || free.contains(&flag.name), "--{}: no bad value", flag.name);
+        assert!(
+            statuses.contains(&1) || free.contains(&flag.name),
+            "--{}: no bad value",
+            flag.name
+        );
     }
 }

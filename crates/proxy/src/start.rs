@@ -31,7 +31,11 @@ pub fn set_oom_score(score: i32) {
     let path = "/proc/self/oom_score_adj";
     let write = || {
         let text = std::fs::read_to_string(path)?;
-        if text.trim() == score.to_string() { Ok(()) } else { std::fs::write(path, score.to_string()) }
+        if text.trim() == score.to_string() {
+            Ok(())
+        } else {
+            std::fs::write(path, score.to_string())
+        }
     };
     if write().is_err() {
         std::thread::sleep(Duration::from_millis(100));

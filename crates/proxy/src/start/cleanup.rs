@@ -131,7 +131,13 @@ mod tests {
         let mut step = Step::default();
         let rules = vec![jump("KUBE-FIREWALL"), jump("KUBE-SERVICES"), jump("CNI-FORWARD")];
         take(&mut step, TableName::Filter, chain("INPUT"), builtin(rules));
-        for name in ["KUBE-FIREWALL", "KUBE-SERVICES", "KUBE-KUBELET-CANARY", "CNI-FORWARD", "KUBE-SVC-X"] {
+        for name in [
+            "KUBE-FIREWALL",
+            "KUBE-SERVICES",
+            "KUBE-KUBELET-CANARY",
+            "CNI-FORWARD",
+            "KUBE-SVC-X",
+        ] {
             take(&mut step, TableName::Filter, chain(name), Chain::default());
         }
         assert_eq!(step.retire, [(TableName::Filter, chain("KUBE-SERVICES"))]);

@@ -9,6 +9,7 @@ use std::io;
 
 /// The most entries that a number of cores asks for.
 const CAP: i64 = 1_048_576;
+const LIMIT: &str = "net/netfilter/nf_conntrack_max";
 const HASH_SIZE: &str = "/sys/module/nf_conntrack/parameters/hashsize";
 
 /// What a setting has to be.
@@ -50,7 +51,7 @@ fn wanted(config: &ConntrackConfiguration, cores: i64) -> Vec<(&'static str, Wan
     let seconds = |span: GoDuration| Some(span.nanos() / 1_000_000_000).filter(|_| span.nanos() > 0);
     let timeout = |span: GoDuration| seconds(span).map(Want::Exactly);
     [
-        ("net/netfilter/nf_conntrack_max", limit.map(Want::AtLeast)),
+        (LIMIT, limit.map(Want::AtLeast)),
         (
             "net/netfilter/nf_conntrack_tcp_timeout_established",
             config.tcp_established_timeout.and_then(timeout),
@@ -59,8 +60,14 @@ fn wanted(config: &ConntrackConfiguration, cores: i64) -> Vec<(&'static str, Wan
             "net/netfilter/nf_conntrack_tcp_timeout_close_wait",
             config.tcp_close_wait_timeout.and_then(timeout),
         ),
-        (sysctl::TCP_BE_LIBERAL, config.tcp_be_liberal.then_some(Want::Exactly(1))),
-        ("net/netfilter/nf_conntrack_udp_timeout", timeout(config.udp_timeout)),
+        (
+            sysctl::TCP_BE_LIBERAL,
+            config.tcp_be_liberal.then_some(Want::Exactly(1)),
+        ),
+        (
+            "net/netfilter/nf_conntrack_udp_timeout",
+            timeout(config.udp_timeout),
+        ),
         (
             "net/netfilter/nf_conntrack_udp_timeout_stream",
             timeout(config.udp_stream_timeout),
@@ -90,7 +97,11 @@ impl Settings for Host {
 }
 
 fn path(name: &str) -> String {
-    if name.starts_with('/') { name.to_owned() } else { format!("/proc/sys/{name}") }
+    if name.starts_with('/') {
+        name.to_owned()
+    } else {
+        format!("/proc/sys/{name}")
+    }
 }
 
 /// Sees to all settings; what cannot be done is told.
@@ -99,7 +110,9 @@ pub(super) fn apply(config: &KubeProxyConfiguration) {
     let cores = i64::try_from(cores_of_machine().unwrap_or(cores)).unwrap_or(1);
     for told in settle(&mut Host, &wanted(&config.conntrack, cores)) {
         match told {
-            Told::Changed { name, from, to } => tracing::info!(setting = %name, from, to, "conntrack setting changed"),
+            Told::Changed { name, from, to } => {
+                tracing::info!(setting = %name, from, to, "conntrack setting changed")
+            }
             Told::Stays { name, want, reason } => {
                 tracing::warn!(setting = %name, want, %reason, "conntrack setting stays as it is; set it on the host, or let the configuration leave it alone (0)");
             }
@@ -110,8 +123,14 @@ pub(super) fn apply(config: &KubeProxyConfiguration) {
 /// Logical processors, also those that this process may not use: the table is the whole machine's.
 fn cores_of_machine() -> Option<usize> {
     let cpus = fs::read_dir("/sys/devices/system/cpu").ok()?;
-    let is_cpu = |name: &str| name.strip_prefix("cpu").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
-    let count = cpus.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_cpu)).count();
+    let is_cpu = |name: &str| {
+        name.strip_prefix("cpu")
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let count = cpus
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_cpu))
+        .count();
     Some(count).filter(|count| *count > 0)
 }
 
@@ -125,9 +144,11 @@ enum Told {
 fn settle(settings: &mut impl Settings, wanted: &[(&'static str, Want)]) -> Vec<Told> {
     let mut told = Vec::new();
     for (name, want) in wanted {
-        told.extend(settle_one(settings, name, *want));
-        // A table of lists: longer ones as the limit grows. The kernel keeps a fourth by itself only at boot.
-        if *name == "net/netfilter/nf_conntrack_max" {
+        let outcome = settle_one(settings, name, *want);
+        let stays = matches!(outcome, Some(Told::Stays { .. }));
+        told.extend(outcome);
+        // A longer table as the limit grows. It is the whole machine's: not touched for a limit that could not be had.
+        if *name == LIMIT && !stays {
             told.extend(settle_one(settings, HASH_SIZE, Want::AtLeast(want.value() / 4)));
         }
     }
@@ -193,7 +214,9 @@ mod tests {
 
     impl Fake {
         fn of(values: &[(&str, &str)]) -> Fake {
-            let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let values = values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             Fake {
                 values: values.collect(),
                 refuse: None,
@@ -204,7 +227,10 @@ mod tests {
 
     impl Settings for Fake {
         fn read(&self, name: &str) -> io::Result<String> {
-            self.values.get(name).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
+            self.values
+                .get(name)
+                .cloned()
+                .ok_or_else(|| io::Error::from_raw_os_error(2))
         }
 
         fn write(&mut self, name: &str, value: &str) -> io::Result<()> {
@@ -217,31 +243,41 @@ mod tests {
         }
     }
 
-    const MAX: &str = "net/netfilter/nf_conntrack_max";
-
     #[test]
     fn enough_is_left_alone() {
-        let mut host = Fake::of(&[(MAX, "500000\n"), (HASH_SIZE, "65536")]);
-        assert_eq!(settle(&mut host, &[(MAX, Want::AtLeast(262_144))]), []);
+        let mut host = Fake::of(&[(LIMIT, "500000\n"), (HASH_SIZE, "65536")]);
+        assert_eq!(settle(&mut host, &[(LIMIT, Want::AtLeast(262_144))]), []);
         assert_eq!(host.writes, 0);
     }
 
     #[test]
     fn too_little_is_raised_and_the_table_with_it() {
-        let mut host = Fake::of(&[(MAX, "65536\n"), (HASH_SIZE, "16384\n")]);
-        assert_eq!(settle(&mut host, &[(MAX, Want::AtLeast(262_144))]).len(), 2);
-        assert_eq!((host.values[MAX].as_str(), host.values[HASH_SIZE].as_str()), ("262144", "65536"));
+        let mut host = Fake::of(&[(LIMIT, "65536\n"), (HASH_SIZE, "16384\n")]);
+        assert_eq!(settle(&mut host, &[(LIMIT, Want::AtLeast(262_144))]).len(), 2);
+        assert_eq!(
+            (host.values[LIMIT].as_str(), host.values[HASH_SIZE].as_str()),
+            ("262144", "65536")
+        );
     }
 
     #[test]
     fn a_setting_that_may_not_be_written_is_told_and_the_next_one_tried() {
         // EPERM, EACCES, EROFS, EOPNOTSUPP.
         for errno in [1, 13, 30, 95] {
-            let mut host = Fake::of(&[(MAX, "1"), (HASH_SIZE, "1")]);
+            let mut host = Fake::of(&[(LIMIT, "1"), (HASH_SIZE, "1"), (sysctl::TCP_BE_LIBERAL, "0")]);
             host.refuse = Some(errno);
-            let told = settle(&mut host, &[(MAX, Want::AtLeast(8))]);
-            assert_eq!(told.len(), 2, "{errno}");
-            assert!(matches!(&told[0], Told::Stays { name, want: 8, .. } if name == MAX), "{told:?}");
+            let told = settle(
+                &mut host,
+                &[
+                    (LIMIT, Want::AtLeast(8)),
+                    (sysctl::TCP_BE_LIBERAL, Want::Exactly(1)),
+                ],
+            );
+            assert_eq!((told.len(), host.writes), (2, 2), "{errno}");
+            assert!(
+                matches!(&told[0], Told::Stays { name, want: 8, .. } if name == LIMIT),
+                "{told:?}"
+            );
         }
     }
 
