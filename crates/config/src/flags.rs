@@ -347,17 +347,17 @@ mod tests {
 
     #[test]
     fn bad_values_say_what_is_wrong() {
-        for (name, value) in [
-            ("bind-address", "x"),
-            ("masquerade-all", "maybe"),
-            ("iptables-sync-period", "30"),
-            ("iptables-masquerade-bit", "3.5"),
-            ("feature-gates", "A"),
-            ("vmodule", "a"),
-            ("healthz-bind-address", "nowhere:10"),
+        for (name, value, wrong) in [
+            ("bind-address", "x", "\"x\""),
+            ("masquerade-all", "maybe", "\"maybe\""),
+            ("iptables-sync-period", "30", "\"30\""),
+            ("iptables-masquerade-bit", "3.5", "\"3.5\""),
+            ("feature-gates", "A", "string=bool"),
+            ("vmodule", "a", "pattern=N"),
+            ("healthz-bind-address", "nowhere:10", "\"nowhere\""),
         ] {
             let err = apply(name, value).unwrap_err();
-            assert!(err.contains(value), "--{name}={value}: {err}");
+            assert!(err.contains(wrong), "--{name}={value}: {err}");
         }
     }
 
