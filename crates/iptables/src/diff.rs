@@ -15,6 +15,7 @@
 
 pub mod batch;
 pub mod compact;
+pub mod harm;
 pub mod have;
 pub mod node;
 pub mod observe;

@@ -335,6 +335,7 @@ impl Socket {
             return Ok(());
         };
         self.sequence = batch.next_sequence();
+        crate::ours::remember(self.port);
         self.send(&batch.bytes)?;
         loop {
             let count = self.receive(RecvFlags::empty())?;

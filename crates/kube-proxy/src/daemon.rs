@@ -79,6 +79,7 @@ fn serve(args: DaemonArgs) -> Result<()> {
             None => From::Api { master: args.master },
         },
         node_name: node_name.as_str().into(),
+        tcp: args.tcp,
         config: args.config,
     };
     proxy::set_oom_score(options.config.oom_score_adj.unwrap_or(-999));

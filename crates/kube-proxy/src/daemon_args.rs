@@ -4,10 +4,14 @@ use crate::version::{self, Version};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, ArgAction, Command};
 use config::KubeProxyConfiguration;
-use config::flags::{FLAGS, Flag, FlagKind, WithConfig};
+use config::flags::{Effect, FLAGS, Flag, FlagKind, WithConfig};
 use config::words::{self, WordError};
+use proxy::TcpOption;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Ours: upstream never cuts TCP connections.
+const CUT_GONE_TCP: &str = "conntrack-cut-gone-tcp";
 
 /// What the daemon is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub struct DaemonArgs {
     pub master: Option<String>,
     /// `--manifests`: objects come from here and not from an API server.
     pub manifests: Option<PathBuf>,
+    /// `--conntrack-cut-gone-tcp`, which counts beside `--config`.
+    pub tcp: TcpOption,
     /// What was odd and goes to the log: unknown fields, flags that a file replaces.
     pub warnings: Vec<String>,
     /// What is accepted and does nothing.
@@ -41,7 +47,7 @@ pub struct DaemonArgs {
 }
 
 /// Flags that fill no field of the configuration.
-const OWN: [(&str, FlagKind, &str, &str); 11] = [
+const OWN: [(&str, FlagKind, &str, &str); 12] = [
     (
         "boot-id-file",
         FlagKind::Value,
@@ -58,7 +64,13 @@ const OWN: [(&str, FlagKind, &str, &str); 11] = [
         "config",
         FlagKind::Value,
         "path",
-        "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --hostname-override and the logging flags",
+        "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --conntrack-cut-gone-tcp, --hostname-override and the logging flags",
+    ),
+    (
+        CUT_GONE_TCP,
+        FlagKind::Bool,
+        "true|false",
+        "Cut TCP connections to an endpoint that no slice of its service lists any more, so that clients need not wait for a timeout; never done without it",
     ),
     (
         "hostname-override",
@@ -121,7 +133,11 @@ fn arg(flag: &'static Flag) -> Arg {
         .help(flag.help)
         .hide(flag.deprecated.is_some())
         .action(ArgAction::Append);
-    if flag.name == "v" { arg.short('v') } else { arg }
+    let arg = if flag.name == "v" { arg.short('v') } else { arg };
+    match flag.effect {
+        Effect::AsSaid => arg,
+        Effect::NotYet => arg.help_heading("Accepted, without effect so far"),
+    }
 }
 
 /// Why the command line was not understood; upstream says these without a log line.
@@ -195,7 +211,7 @@ impl Flags {
     fn take_own(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "version" => self.version = version::asked(value)?,
-            "cleanup" | "init-only" | "help" => drop(config::flags::parse_bool(value)?),
+            "cleanup" | "init-only" | "help" | CUT_GONE_TCP => drop(config::flags::parse_bool(value)?),
             _ => {}
         }
         Ok(())
@@ -249,15 +265,17 @@ impl Flags {
         if file.is_none() {
             self.check_empty_cidr(&config)?;
         }
-        let idle_flags = ["boot-id-file", "machine-id-file"].into_iter();
-        without_effect.extend(
-            idle_flags
-                .filter(|name| self.given.contains_key(*name))
-                .map(|name| format!("--{name}")),
-        );
-        without_effect.extend(config::without_effect(&config).into_iter().map(str::to_owned));
+        without_effect.extend(self.idle_flags(file.is_some()));
+        if file.is_some() {
+            without_effect.extend(config::without_effect(&config).into_iter().map(str::to_owned));
+        }
         Ok(DaemonArgs {
             act: self.act(),
+            tcp: if self.is_on(CUT_GONE_TCP) {
+                TcpOption::CutGone
+            } else {
+                TcpOption::Never
+            },
             master: self.text("master").map(str::to_owned),
             manifests: self.text("manifests").map(PathBuf::from),
             config_file: file,
@@ -265,6 +283,18 @@ impl Flags {
             warnings,
             without_effect,
         })
+    }
+
+    /// Flags that were given, count, and do nothing here.
+    fn idle_flags(&self, with_file: bool) -> impl Iterator<Item = String> {
+        let counts = move |flag: &&Flag| !with_file || flag.with_config == WithConfig::FlagWins;
+        let of_table = FLAGS.iter().filter(|flag| flag.effect == Effect::NotYet);
+        let names = ["boot-id-file", "machine-id-file"]
+            .into_iter()
+            .chain(of_table.filter(counts).map(|flag| flag.name));
+        names
+            .filter(|name| self.given.contains_key(*name))
+            .map(|name| format!("--{name}"))
     }
 
     fn configuration(

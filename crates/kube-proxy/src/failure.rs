@@ -37,7 +37,12 @@ pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(DaemonError::Usage(err)) => anstream::eprintln!("Error: {err}"),
         Err(DaemonError::Failed(err)) => {
-            let err = causes(&err);
+            // What is wrong with a configuration is said whole, however much it is; causes of others may be endless.
+            let err = if err.chain().len() == 1 {
+                err.to_string()
+            } else {
+                causes(&err)
+            };
             if tracing::dispatcher::has_been_set() {
                 tracing::error!(%err, "command failed");
             } else {
@@ -89,6 +94,5 @@ fn print(err: &Error) {
 }
 
 fn causes(err: &Error) -> String {
-    let causes: Vec<String> = err.chain().map(ToString::to_string).collect();
-    causes.join(": ")
+    cluster::chain(err.as_ref())
 }

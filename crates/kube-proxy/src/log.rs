@@ -7,9 +7,12 @@ use std::fmt::{Debug, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +34,16 @@ pub fn start(logging: &Logging) {
         Form::Text
     };
     // Once is enough: a second start would be a bug of the caller, and no reason to end.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false)
-        .event_format(form)
-        .try_init();
+        .event_format(form);
+    let mut filter = Targets::new().with_default(level);
+    if level <= Level::INFO {
+        // The client library logs every failed request; the watches say it once, with the next step.
+        filter = filter.with_target("kube_client", LevelFilter::OFF);
+    }
+    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
 }
 
 /// One line in text form, for what is said before logging has started.

@@ -7,10 +7,11 @@
 //! ```
 
 use crate::carry_out::Worker;
+use crate::flows::Flows;
 use crate::node::{Missing, facts, missing};
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
-use engine::{Answer, Engine, EngineConfig, Event};
+use engine::{Answer, Disturbance, Engine, EngineConfig, Event};
 use kernel::LiveKernel;
 use model::object::Kind;
 use model::snapshot::{Change, Snapshot};
@@ -137,7 +138,9 @@ struct Control {
     engine: Engine,
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
+    disturbances: UnboundedReceiver<(Family, Disturbance)>,
     addresses: Vec<IpAddr>,
+    flows: Flows,
     /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
     ///
     /// A Service and its slices come one after the other, even out of one file. Rules for the first alone would refuse
@@ -162,12 +165,13 @@ impl Control {
             seed: u64::from(std::process::id()),
             ..EngineConfig::default()
         };
+        let flows = Flows::new(options.tcp, settings.clone());
         let mut engine = Engine::new(settings, facts, &found.host, &config);
         for event in early.replay() {
             engine.handle(event, Duration::ZERO);
         }
         let (answers_in, answers) = unbounded_channel();
-        let workers = PerFamily::from_fn(|family| worker(family, &found, &answers_in));
+        let workers = PerFamily::from_fn(|family| worker(family, &found, flows.proved(family), &answers_in));
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
@@ -175,7 +179,9 @@ impl Control {
             engine,
             workers,
             answers,
+            disturbances: disturbances(&found),
             addresses,
+            flows,
             start: Instant::now(),
         })
     }
@@ -201,6 +207,10 @@ impl Control {
                     let now = self.now();
                     self.engine.handle(Event::Answer(family, answer), now);
                 }
+                Some((family, disturbance)) = self.disturbances.recv() => {
+                    let now = self.now();
+                    self.engine.handle(Event::Disturbed(family, disturbance), now);
+                }
                 () = sleep_until(wake) => {
                     if Instant::now() >= look {
                         self.look_at_addresses();
@@ -222,10 +232,10 @@ impl Control {
             }
         }
         let now = self.now();
-        self.engine
-            .take_reports()
-            .into_iter()
-            .for_each(|report| tell::report(report, now));
+        for report in self.engine.take_reports() {
+            self.flows.report(&report, &self.engine);
+            tell::report(report, now);
+        }
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -285,20 +295,32 @@ impl Control {
         };
         let now = self.now();
         self.engine.handle(Event::Facts(facts), now);
+        self.flows.node(&self.engine);
     }
 }
 
 fn worker(
     family: Family,
     found: &host::Found,
+    proved: crate::flows::Proved,
     answers: &UnboundedSender<(Family, Answer)>,
 ) -> Option<Worker> {
     found.host.families.get(family).as_ref()?;
     Some(Worker::start(
         family,
         LiveKernel::new(found.probe.clone()),
+        proved,
         answers.clone(),
     ))
+}
+
+/// What others do to the tables, where the kernel tells of it.
+fn disturbances(found: &host::Found) -> UnboundedReceiver<(Family, Disturbance)> {
+    let (out, disturbances) = unbounded_channel();
+    if found.probe.backend == kernel::Backend::NfTables {
+        crate::drift::watch(out);
+    }
+    disturbances
 }
 
 /// Whether a change is about a Node.

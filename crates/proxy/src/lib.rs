@@ -7,11 +7,14 @@
 
 mod carry_out;
 mod control;
+mod drift;
+mod flows;
 mod host;
 mod node;
 mod start;
 mod tell;
 
+pub use conntrack::TcpOption;
 pub use host::HostError;
 pub use start::{CleanupError, clean_up, file_changes, prepare, set_oom_score};
 
@@ -43,6 +46,8 @@ pub struct ProxyOptions {
     pub node_name: Arc<str>,
     /// Where objects come from.
     pub from: From,
+    /// Whether TCP connections may be cut whose endpoint no slice lists any more.
+    pub tcp: TcpOption,
 }
 
 /// Why the proxy cannot serve. Rules that are there stay as they are.
@@ -52,13 +57,13 @@ pub enum ProxyError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The API server cannot even be asked.
-    #[error("cannot reach the API server; give --kubeconfig FILE, --master URL or --manifests PATH")]
+    #[error("cannot ask the API server")]
     Api(#[source] cluster::api::ConnectError),
     /// The manifests cannot be read at all.
     #[error("cannot read --manifests")]
     Manifests(#[source] cluster::manifests::ManifestError),
     /// A mode that is not there yet.
-    #[error("mode {0:?} is not supported yet; use iptables")]
+    #[error("mode {0:?} is not there yet; set mode: iptables, or --proxy-mode iptables")]
     Mode(String),
     /// There will be no pod CIDR to tell local traffic by.
     #[error("timeout waiting for {0}; detectLocalMode NodeCIDR needs it")]
@@ -76,9 +81,10 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
+    // The host is touched (a sysctl) only when there is something to serve.
+    let source = source(&options).await?;
     let host = host::find(&options.config)?;
     start::set_conntrack(&options.config);
-    let source = source(&options).await?;
     control::serve(options, host, source).await
 }
 

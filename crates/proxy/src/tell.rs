@@ -31,7 +31,7 @@ pub(crate) fn report(report: Report, now: Duration) {
             tracing::error!(%family, %about, in_a_row, ?retry_in, reason = %failure.text, "rules stay as they were");
         }
         Report::Recovered { family, after } => {
-            tracing::info!(%family, failures = after, "rules are written again")
+            tracing::info!(%family, failures = after, "rules are written again");
         }
         Report::InSync { family, since, run } => {
             let run = if run == RunKind::Full { "full" } else { "changes" };
@@ -41,9 +41,17 @@ pub(crate) fn report(report: Report, now: Duration) {
         Report::Damaged {
             family,
             services,
-            node,
+            what,
+            by,
+            backing_off,
         } => {
-            tracing::warn!(%family, services, node, "rules were changed by somebody else; repairing");
+            let by = by.as_deref().unwrap_or("unknown");
+            match backing_off {
+                None => tracing::warn!(%family, %by, services, %what, "rules were changed by somebody else; repairing"),
+                Some(wait) => {
+                    tracing::warn!(%family, %by, services, %what, ?wait, "rules are changed by somebody else again and again; repairing, less and less often");
+                }
+            }
         }
         Report::Stuck {
             family,
@@ -89,7 +97,7 @@ fn health(kind: &str, health: &Health) {
             error,
             failures,
             since,
-        } => tracing::warn!(kind, failures, ?since, "{error}"),
+        } => tracing::warn!(failures, since_s = since.as_secs(), "{error}"),
         Health::Absent => tracing::info!(kind, "the server does not have this kind; going on without"),
     }
 }
