@@ -111,7 +111,7 @@ pub(super) fn apply(config: &KubeProxyConfiguration) {
     for told in settle(&mut Host, &wanted(&config.conntrack, cores)) {
         match told {
             Told::Changed { name, from, to } => {
-                tracing::info!(setting = %name, from, to, "conntrack setting changed")
+                tracing::info!(setting = %name, from, to, "conntrack setting changed");
             }
             Told::Stays { name, want, reason } => {
                 tracing::warn!(setting = %name, want, %reason, "conntrack setting stays as it is; set it on the host, or let the configuration leave it alone (0)");
