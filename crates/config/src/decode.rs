@@ -14,6 +14,8 @@ pub struct Decoded {
     pub config: KubeProxyConfiguration,
     /// Paths of fields that mean nothing, in the order met. They were ignored.
     pub unknown_fields: Vec<String>,
+    /// The parser's words on the first key that is there twice. The last one counts.
+    pub doubled_key: Option<String>,
 }
 
 /// Why a text is no configuration.
@@ -65,7 +67,7 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// One that names the field and the reason. Unknown fields and doubled keys are no errors.
 pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let mut value = first_document(text)?;
+    let (mut value, doubled_key) = first_document(text)?;
     drop_nulls(&mut value);
     if value.is_null() {
         return Err(DecodeError::Empty);
@@ -80,6 +82,7 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
             });
         }
     }
+    sections_are_no_lists(&value)?;
     let mut unknown_fields = Vec::new();
     let mut note = |path: serde_ignored::Path<'_>| unknown_fields.push(path.to_string());
     let mut track = serde_path_to_error::Track::new();
@@ -90,11 +93,42 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
         path: track.path().to_string(),
         reason: err.to_string(),
     })?;
+    // Upstream reads these and forgets them, whatever the feature gate says.
+    config.logging.options.text.split_stream = false;
+    config.logging.options.json.split_stream = false;
     config.fill_defaults();
     Ok(Decoded {
         config,
         unknown_fields,
+        doubled_key,
     })
+}
+
+/// A list in the place of a section would be taken for its fields in order.
+fn sections_are_no_lists(value: &Value) -> Result<(), DecodeError> {
+    const SECTIONS: [&str; 11] = [
+        "clientConnection",
+        "logging",
+        "logging.options",
+        "logging.options.text",
+        "logging.options.json",
+        "iptables",
+        "ipvs",
+        "nftables",
+        "winkernel",
+        "detectLocal",
+        "conntrack",
+    ];
+    for path in SECTIONS {
+        let found = path.split('.').try_fold(value, |at, name| at.get(name));
+        if found.is_some_and(Value::is_array) {
+            return Err(DecodeError::Field {
+                path: path.to_owned(),
+                reason: "invalid type: sequence, expected fields with names".to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Takes out fields that are `null`: Go decodes them as if they were absent.
@@ -110,12 +144,27 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// YAML's first document as a JSON value; of doubled keys the last one counts, as upstream's lenient decoding has it.
-fn first_document(text: &str) -> Result<Value, DecodeError> {
-    let options =
-        serde_saphyr::options! { duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|err| DecodeError::Syntax(err.to_string()))?;
-    Ok(documents.into_iter().next().unwrap_or(Value::Null))
+fn first_document(text: &str) -> Result<(Value, Option<String>), DecodeError> {
+    use serde_saphyr::options::DuplicateKeyPolicy::{Error, LastWins};
+    let strict = serde_saphyr::options! { duplicate_keys: Error };
+    let lenient = serde_saphyr::options! { duplicate_keys: LastWins };
+    let first = |documents: Vec<Value>| documents.into_iter().next().unwrap_or(Value::Null);
+    match serde_saphyr::from_multiple_with_options::<Value>(text, strict) {
+        Ok(documents) => Ok((first(documents), None)),
+        Err(doubled) => serde_saphyr::from_multiple_with_options::<Value>(text, lenient)
+            .map(|documents| (first(documents), Some(one_line(&doubled.to_string()))))
+            .map_err(|err| DecodeError::Syntax(err.to_string())),
+    }
+}
+
+/// The first line that says something.
+fn one_line(words: &str) -> String {
+    words
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 impl KubeProxyConfiguration {
@@ -130,6 +179,27 @@ impl KubeProxyConfiguration {
         config
     }
 
+    /// What flags start from. Flags differ from an empty file in one default, `ipvs.minSyncPeriod` (control.md 13 row 3).
+    ///
+    /// [`Self::fill_linux_defaults`] has to follow.
+    pub fn before_flags() -> Self {
+        let mut config = Self::defaults();
+        config.mode.clear();
+        config.detect_local_mode.clear();
+        config.ipvs.min_sync_period = GoDuration::from_secs(1);
+        config
+    }
+
+    /// Defaults that depend on what else is set (control.md 2.3).
+    pub fn fill_linux_defaults(&mut self) {
+        set_if_empty(&mut self.mode, "iptables");
+        set_if_empty(&mut self.detect_local_mode, "ClusterCIDR");
+        let unset = self.node_port_addresses.as_ref().is_none_or(Vec::is_empty);
+        if self.mode == "nftables" && unset {
+            self.node_port_addresses = Some(vec!["primary".to_owned()]);
+        }
+    }
+
     /// Replaces zero values by upstream's defaults (control.md 2.1 and 2.3).
     pub(crate) fn fill_defaults(&mut self) {
         set_if_empty(&mut self.bind_address, "0.0.0.0");
@@ -141,8 +211,7 @@ impl KubeProxyConfiguration {
         };
         default_address(&mut self.healthz_bind_address, any, 10256);
         default_address(&mut self.metrics_bind_address, loopback, 10249);
-        set_if_empty(&mut self.mode, "iptables");
-        set_if_empty(&mut self.detect_local_mode, "ClusterCIDR");
+        self.fill_linux_defaults();
         set_if_empty(
             &mut self.client_connection.content_type,
             "application/vnd.kubernetes.protobuf",
@@ -154,7 +223,11 @@ impl KubeProxyConfiguration {
             self.client_connection.burst = 10;
         }
         set_if_empty(&mut self.logging.format, "text");
-        if self.logging.flush_frequency == FlushFrequency::default() {
+        let unset = [
+            FlushFrequency::Nanoseconds(0),
+            FlushFrequency::Duration(GoDuration::default()),
+        ];
+        if unset.contains(&self.logging.flush_frequency) {
             self.logging.flush_frequency = FlushFrequency::Duration(GoDuration::from_secs(5));
         }
         set_if_zero(&mut self.config_sync_period, 15 * 60);
@@ -172,10 +245,6 @@ impl KubeProxyConfiguration {
         set_if_zero(&mut self.nftables.sync_period, 30);
         set_if_zero(&mut self.nftables.min_sync_period, 1);
         set_if_zero(&mut self.ipvs.sync_period, 30);
-        let unset = self.node_port_addresses.as_ref().is_none_or(Vec::is_empty);
-        if self.mode == "nftables" && unset {
-            self.node_port_addresses = Some(vec!["primary".to_owned()]);
-        }
     }
 
     fn fill_conntrack_defaults(&mut self) {
@@ -277,7 +346,7 @@ mod tests {
         let found: Vec<String> = validate(&config).iter().map(ToString::to_string).collect();
         for start in [
             "KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit: Invalid value: 32: must be within",
-            "KubeProxyConfiguration.Mode.ProxyMode: Invalid value: \"fast\": must be iptables,ipvs",
+            "KubeProxyConfiguration.Mode.ProxyMode: Invalid value: \"fast\": must be iptables, ipvs,",
             "KubeProxyConfiguration.NodePortAddresses[0]: Invalid value: \"primary\": can't use both",
             "KubeProxyConfiguration.DetectLocalConfiguration.ClusterCIDRs[1]: Invalid value: \"x\": must be a valid CIDR",
         ] {

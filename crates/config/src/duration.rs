@@ -46,51 +46,98 @@ impl GoDuration {
 
     /// Reads Go's spelling. `None` when it is not one, or out of range.
     pub fn parse(text: &str) -> Option<GoDuration> {
+        GoDuration::read(text).ok()
+    }
+
+    /// Reads Go's spelling.
+    ///
+    /// # Errors
+    /// Go's words for what is wrong: no duration, no unit, an unknown one.
+    pub fn read(text: &str) -> Result<GoDuration, String> {
+        let invalid = || format!("time: invalid duration {}", quoted(text));
         let (sign, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (-1, rest),
             None => (1, text.strip_prefix('+').unwrap_or(text)),
         };
         if rest == "0" {
-            return Some(GoDuration(0));
+            return Ok(GoDuration(0));
         }
         if rest.is_empty() {
-            return None;
+            return Err(invalid());
         }
         let mut total: i64 = 0;
         while !rest.is_empty() {
-            let (nanos, after) = parse_term(rest)?;
-            total = total.checked_add(nanos)?;
-            rest = after;
+            let term = split_term(rest).ok_or_else(invalid)?;
+            if term.unit.is_empty() {
+                return Err(format!("time: missing unit in duration {}", quoted(text)));
+            }
+            let unit = UNITS.into_iter().find(|(name, _)| *name == term.unit);
+            let Some((_, unit)) = unit else {
+                let unit = quoted(term.unit);
+                return Err(format!("time: unknown unit {unit} in duration {}", quoted(text)));
+            };
+            let nanos = nanoseconds(&term, unit).ok_or_else(invalid)?;
+            total = total.checked_add(nanos).ok_or_else(invalid)?;
+            rest = term.rest;
         }
-        Some(GoDuration(sign * total))
+        Ok(GoDuration(sign * total))
     }
 }
 
-/// One number with its unit, such as `1.5h`; what follows it comes back too.
-fn parse_term(text: &str) -> Option<(i64, &str)> {
-    let number_len = text
-        .bytes()
-        .take_while(|b| b.is_ascii_digit() || *b == b'.')
-        .count();
-    let (number, rest) = text.split_at(number_len);
+/// Go quotes what it did not understand.
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// One number with its unit, such as `1.5h`.
+struct Term<'a> {
+    whole: &'a str,
+    fraction: &'a str,
+    unit: &'a str,
+    rest: &'a str,
+}
+
+/// The first term of a duration; `None` when it does not begin with a number.
+fn split_term(text: &str) -> Option<Term<'_>> {
+    let (whole, rest) = split_digits(text);
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        Some(rest) => split_digits(rest),
+        None => ("", rest),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
     let unit_len = rest
         .bytes()
         .take_while(|b| !b.is_ascii_digit() && *b != b'.')
         .count();
-    let (word, rest) = rest.split_at(unit_len);
-    let (_, unit) = UNITS.into_iter().find(|(name, _)| *name == word)?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return None;
-    }
-    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let (unit, rest) = rest.split_at(unit_len);
+    Some(Term {
+        whole,
+        fraction,
+        unit,
+        rest,
+    })
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
+/// `None` when it is out of range.
+fn nanoseconds(term: &Term<'_>, unit: i64) -> Option<i64> {
+    let whole: i64 = if term.whole.is_empty() {
+        0
+    } else {
+        term.whole.parse().ok()?
+    };
     let mut nanos = whole.checked_mul(unit)?;
     let mut scale = unit;
-    for digit in fraction.bytes() {
+    for digit in term.fraction.bytes() {
         scale /= 10;
         nanos = nanos.checked_add(i64::from(digit - b'0') * scale)?;
     }
-    Some((nanos, rest))
+    Some(nanos)
 }
 
 /// Go's printing: `1h0m0s`, `1m30s`, `1.5s`, `500ms`, `0s`.
@@ -144,7 +191,7 @@ impl<'de> Deserialize<'de> for GoDuration {
                 f.write_str("a duration such as \"30s\" or \"1h30m\"")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<GoDuration, E> {
-                GoDuration::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+                GoDuration::read(text).map_err(E::custom)
             }
         }
         deserializer.deserialize_any(Text)

@@ -2,7 +2,10 @@
 //!
 //! Flags that are no configuration fields (`--config`, `--cleanup`, ...) belong to the command line itself.
 
+use crate::go;
+use crate::quantity::Quantity;
 use crate::types::{FlushFrequency, VModule};
+use crate::validate::split_host_port;
 use crate::{GoDuration, KubeProxyConfiguration};
 use model::address::parse_ip;
 
@@ -122,23 +125,22 @@ fn text(field: &mut String, value: &str) -> Applied {
 }
 
 fn duration(field: &mut GoDuration, value: &str) -> Applied {
-    *field = GoDuration::parse(value).ok_or_else(|| format!("time: invalid duration {value:?}"))?;
+    *field = GoDuration::read(value)?;
     Ok(())
 }
 
 fn boolean(field: &mut bool, value: &str) -> Applied {
-    *field = match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-        _ => return Err(format!("strconv.ParseBool: parsing {value:?}: invalid syntax")),
-    };
+    *field = go::boolean(value)?;
     Ok(())
 }
 
-fn number<T: std::str::FromStr>(field: &mut T, value: &str) -> Applied {
-    *field = value
-        .parse()
-        .map_err(|_| format!("{value:?} is no number that fits"))?;
+fn number(field: &mut i32, value: &str) -> Applied {
+    *field = go::int32(value)?;
+    Ok(())
+}
+
+fn quantity(field: &mut String, value: &str) -> Applied {
+    *field = Quantity::parse(value)?.to_string();
     Ok(())
 }
 
@@ -148,60 +150,65 @@ fn optional<T: Default>(field: &mut Option<T>, value: &str, set: fn(&mut T, &str
 
 /// An address, or an address and port. Empty is ignored, as upstream ignores it.
 fn address(field: &mut String, value: &str) -> Applied {
-    let host = value
-        .rsplit_once(':')
-        .map_or(value, |(host, _)| host.trim_matches(['[', ']']));
-    if value.is_empty() {
-        return Ok(());
+    if value.is_empty() || parse_ip(value).is_some() {
+        return if value.is_empty() {
+            Ok(())
+        } else {
+            text(field, value)
+        };
     }
-    if parse_ip(value).is_none() && parse_ip(host).is_none() {
-        return Err(format!("{value:?} is no IP and no IP:port"));
+    let Some((host, port)) = split_host_port(value) else {
+        return Err(format!(
+            "{value:?} is not in a valid format (ip or ip:port): address {value}: missing port in address"
+        ));
+    };
+    if parse_ip(host).is_none() {
+        return Err(format!("{host:?} is not a valid IP address"));
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(format!("{port:?} is not a valid number"));
     }
     text(field, value)
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "every setter has the one signature of the table"
-)]
 fn append(field: &mut Option<Vec<String>>, value: &str) -> Applied {
-    let items = field.get_or_insert_default();
-    items.extend(
-        value
-            .split(',')
-            .filter(|item| !item.is_empty())
-            .map(str::to_owned),
-    );
+    field.get_or_insert_default().extend(go::comma_separated(value)?);
     Ok(())
 }
 
 fn gates(config: &mut Config, value: &str) -> Applied {
     for pair in value.split(',').filter(|pair| !pair.is_empty()) {
-        let (name, state) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("missing bool value for {pair}"))?;
-        let mut on = false;
-        boolean(&mut on, state.trim())
-            .map_err(|err| format!("invalid value of {name}={state}, err: {err}"))?;
-        config.feature_gates.insert(name.trim().to_owned(), on);
+        let (name, state) = pair.split_once('=').ok_or("malformed pair, expect string=bool")?;
+        let (name, state) = (name.trim(), state.trim());
+        let on = go::boolean(state).map_err(|err| format!("invalid value of {name}: {state}, err: {err}"))?;
+        config.feature_gates.insert(name.to_owned(), on);
     }
     Ok(())
 }
 
-/// Flag entries come before the file's.
 fn vmodule(config: &mut Config, value: &str) -> Applied {
     let mut entries = Vec::new();
     for entry in value.split(',').filter(|entry| !entry.is_empty()) {
-        let parsed = entry
+        let pair = entry
             .split_once('=')
-            .and_then(|(pattern, level)| Some((pattern, level.parse().ok()?)));
-        let (pattern, verbosity) = parsed.ok_or_else(|| format!("{entry:?} is not of the form pattern=N"))?;
+            .filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty());
+        let (pattern, level) = pair.ok_or_else(|| format!("{entry:?} does not have the pattern=N format"))?;
         entries.push(VModule {
             file_pattern: pattern.to_owned(),
-            verbosity,
+            verbosity: go::level(level).map_err(|err| format!("parsing verbosity in {entry:?}: {err}"))?,
         });
     }
-    config.logging.vmodule.splice(0..0, entries);
+    config.logging.vmodule.extend(entries);
+    Ok(())
+}
+
+/// No text of a configuration can say infinity, so upstream fails when it writes one; here it is refused at once.
+fn rate(config: &mut Config, value: &str) -> Applied {
+    let rate = go::float32(value)?;
+    if !rate.is_finite() {
+        return Err("must be a finite number; negative means no limit".to_owned());
+    }
+    config.client_connection.qps = rate;
     Ok(())
 }
 
@@ -221,16 +228,9 @@ fn masquerade_all(config: &mut Config, value: &str) -> Applied {
     boolean(&mut config.nftables.masquerade_all, value)
 }
 
-/// The port completes a bare address; 0 empties the address.
-fn port(field: &mut String, value: &str) -> Applied {
-    let mut port: i32 = 0;
-    number(&mut port, value)?;
-    match (port, field.rsplit_once(':')) {
-        (0, _) => field.clear(),
-        (_, Some((host, "10256" | "10249"))) => *field = format!("{host}:{port}"),
-        _ => {}
-    }
-    Ok(())
+/// The deprecated ports complete an address once all flags are read; here they only have to be numbers.
+fn port(_: &mut Config, value: &str) -> Applied {
+    go::int32(value).map(|_| ())
 }
 
 /// Every flag that fills the configuration, by name.
@@ -238,23 +238,23 @@ fn port(field: &mut String, value: &str) -> Applied {
 pub static FLAGS: &[Flag] = &[
     flag("bind-address", "ip", "Overrides the node's primary IP; nothing is bound to it", |c, v| {
         if v.is_empty() { return Ok(()); }
-        parse_ip(v).ok_or_else(|| format!("failed to parse IP: {v:?}"))?;
+        parse_ip(v).ok_or_else(|| format!("{v:?} is not a valid IP address"))?;
         text(&mut c.bind_address, v)
     }),
-    not_yet(switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v))),
+    switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v)),
     flag("cluster-cidr", "string", "Pod CIDRs of the cluster, one or one per family, comma separated; traffic from elsewhere to cluster IPs is masqueraded", |c, v| text(&mut c.cluster_cidr, v)),
     not_yet(flag("config-sync-period", "duration", "How often everything is listed again", |c, v| duration(&mut c.config_sync_period, v))),
-    not_yet(flag("conntrack-max-per-core", "int32", "Conntrack entries per core; 0 leaves the limit as it is", |c, v| optional(&mut c.conntrack.max_per_core, v, number))),
-    not_yet(flag("conntrack-min", "int32", "Least number of conntrack entries", |c, v| optional(&mut c.conntrack.min, v, number))),
-    not_yet(switch("conntrack-tcp-be-liberal", "Let conntrack accept out-of-window TCP packets", |c, v| boolean(&mut c.conntrack.tcp_be_liberal, v))),
-    not_yet(flag("conntrack-tcp-timeout-close-wait", "duration", "Conntrack timeout of TCP in CLOSE_WAIT; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_close_wait_timeout, v, duration))),
-    not_yet(flag("conntrack-tcp-timeout-established", "duration", "Conntrack timeout of established TCP; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_established_timeout, v, duration))),
-    not_yet(flag("conntrack-udp-timeout", "duration", "Conntrack timeout of unreplied UDP; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_timeout, v))),
-    not_yet(flag("conntrack-udp-timeout-stream", "duration", "Conntrack timeout of UDP streams; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_stream_timeout, v))),
+    flag("conntrack-max-per-core", "int32", "Conntrack entries per core; 0 leaves the limit as it is", |c, v| optional(&mut c.conntrack.max_per_core, v, number)),
+    flag("conntrack-min", "int32", "Least number of conntrack entries", |c, v| optional(&mut c.conntrack.min, v, number)),
+    switch("conntrack-tcp-be-liberal", "Let conntrack accept out-of-window TCP packets", |c, v| boolean(&mut c.conntrack.tcp_be_liberal, v)),
+    flag("conntrack-tcp-timeout-close-wait", "duration", "Conntrack timeout of TCP in CLOSE_WAIT; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_close_wait_timeout, v, duration)),
+    flag("conntrack-tcp-timeout-established", "duration", "Conntrack timeout of established TCP; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_established_timeout, v, duration)),
+    flag("conntrack-udp-timeout", "duration", "Conntrack timeout of unreplied UDP; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_timeout, v)),
+    flag("conntrack-udp-timeout-stream", "duration", "Conntrack timeout of UDP streams; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_stream_timeout, v)),
     flag("detect-local-mode", "mode", "How local pods' traffic is told: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix", |c, v| text(&mut c.detect_local_mode, v)),
-    flag("feature-gates", "name=bool,...", "Feature gates; AllowServiceExternalIPs alone means something here", gates),
-    not_yet(flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v))),
-    not_yet(deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", |c, v| port(&mut c.healthz_bind_address, v)), "use --healthz-bind-address")),
+    flag("feature-gates", "name=bool,...", "Feature gates; AllowServiceExternalIPs and those of logging alone mean something here", gates),
+    flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v)),
+    deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", port), "This flag is deprecated and will be removed in a future release. Please use --healthz-bind-address instead."),
     switch("iptables-localhost-nodeports", "Serve node ports on 127/8 (iptables mode, IPv4)", |c, v| optional(&mut c.iptables.localhost_node_ports, v, boolean)),
     flag("iptables-masquerade-bit", "int32", "Bit of the packet mark that asks for source NAT, 0 to 31", |c, v| optional(&mut c.iptables.masquerade_bit, v, number)),
     flag("iptables-min-sync-period", "duration", "Least time between two writes of rules", min_sync_period),
@@ -269,7 +269,7 @@ pub static FLAGS: &[Flag] = &[
     not_yet(flag("ipvs-udp-timeout", "duration", "Timeout of UDP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.udp_timeout, v))),
     flag("kube-api-burst", "int32", "Requests to the API server at once", |c, v| number(&mut c.client_connection.burst, v)),
     not_yet(flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v))),
-    flag("kube-api-qps", "float32", "Requests a second to the API server", |c, v| number(&mut c.client_connection.qps, v)),
+    flag("kube-api-qps", "float32", "Requests a second to the API server", rate),
     flag("kubeconfig", "path", "How to reach the API server; without it and --master, the in-cluster way", |c, v| text(&mut c.client_connection.kubeconfig, v)),
     not_yet(over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
         let mut span = GoDuration::default();
@@ -277,24 +277,40 @@ pub static FLAGS: &[Flag] = &[
         c.logging.flush_frequency = FlushFrequency::Duration(span);
         Ok(())
     }))),
-    not_yet(over_file(flag("log-json-info-buffer-size", "quantity", "How much of the JSON log is held back (alpha)", |c, v| text(&mut c.logging.options.json.info_buffer_size, v)))),
-    not_yet(over_file(switch("log-json-split-stream", "Errors to stderr, all else to stdout, as JSON (alpha)", |c, v| boolean(&mut c.logging.options.json.split_stream, v)))),
-    not_yet(over_file(flag("log-text-info-buffer-size", "quantity", "How much of the text log is held back (alpha)", |c, v| text(&mut c.logging.options.text.info_buffer_size, v)))),
-    not_yet(over_file(switch("log-text-split-stream", "Errors to stderr, all else to stdout, as text (alpha)", |c, v| boolean(&mut c.logging.options.text.split_stream, v)))),
-    not_yet(over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v)))),
+    not_yet(over_file(flag("log-json-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.json.info_buffer_size, v)))),
+    not_yet(over_file(switch("log-json-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.json.split_stream, v)))),
+    not_yet(over_file(flag("log-text-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.text.info_buffer_size, v)))),
+    not_yet(over_file(switch("log-text-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.text.split_stream, v)))),
+    over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v))),
     switch("masquerade-all", "Source NAT for all traffic to cluster IPs", masquerade_all),
-    not_yet(flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v))),
-    not_yet(deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", |c, v| port(&mut c.metrics_bind_address, v)), "use --metrics-bind-address")),
+    flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v)),
+    deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", port), "This flag is deprecated and will be removed in a future release. Please use --metrics-bind-address instead."),
     list("nodeport-addresses", "CIDRs of the host's addresses that serve node ports, or the one word primary", |c, v| append(&mut c.node_port_addresses, v)),
-    not_yet(flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number))),
+    flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number)),
     flag("pod-bridge-interface", "string", "For --detect-local-mode BridgeInterface", |c, v| text(&mut c.detect_local.bridge_interface, v)),
     flag("pod-interface-name-prefix", "string", "For --detect-local-mode InterfaceNamePrefix", |c, v| text(&mut c.detect_local.interface_name_prefix, v)),
     not_yet(switch("profiling", "Profiling pages on the metrics address", |c, v| boolean(&mut c.enable_profiling, v))),
     flag("proxy-mode", "mode", "iptables (the default); nftables and ipvs are known and not there yet", |c, v| text(&mut c.mode, v)),
     not_yet(flag("show-hidden-metrics-for-version", "string", "The previous minor version, to see metrics hidden since", |c, v| text(&mut c.show_hidden_metrics_for_version, v))),
-    over_file(flag("v", "level", "Verbosity of the log: 2 tells each write of rules, 5 everything", |c, v| number(&mut c.logging.verbosity, v))),
+    over_file(flag("v", "level", "Verbosity of the log: 2 tells each write of rules, 5 everything", |c, v| { c.logging.verbosity = go::level(v)?; Ok(()) })),
     not_yet(over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file (text format)", vmodule))),
 ];
+
+/// Reads a switch's value.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    go::boolean(text)
+}
+
+/// Reads a number's value.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_int(text: &str) -> Result<i32, String> {
+    go::int32(text)
+}
 
 #[cfg(test)]
 mod tests {
@@ -350,17 +366,17 @@ mod tests {
 
     #[test]
     fn bad_values_say_what_is_wrong() {
-        for (name, value) in [
-            ("bind-address", "x"),
-            ("masquerade-all", "maybe"),
-            ("iptables-sync-period", "30"),
-            ("iptables-masquerade-bit", "3.5"),
-            ("feature-gates", "A"),
-            ("vmodule", "a"),
-            ("healthz-bind-address", "nowhere:10"),
+        for (name, value, wrong) in [
+            ("bind-address", "x", "\"x\""),
+            ("masquerade-all", "maybe", "\"maybe\""),
+            ("iptables-sync-period", "30", "\"30\""),
+            ("iptables-masquerade-bit", "3.5", "\"3.5\""),
+            ("feature-gates", "A", "string=bool"),
+            ("vmodule", "a", "pattern=N"),
+            ("healthz-bind-address", "nowhere:10", "\"nowhere\""),
         ] {
             let err = apply(name, value).unwrap_err();
-            assert!(err.contains(value), "--{name}={value}: {err}");
+            assert!(err.contains(wrong), "--{name}={value}: {err}");
         }
     }
 

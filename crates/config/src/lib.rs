@@ -9,12 +9,23 @@
 mod decode;
 mod duration;
 pub mod flags;
+mod gates;
+mod go;
+mod idle;
+mod logging;
+mod quantity;
 mod settings;
 pub mod types;
 mod validate;
+pub mod words;
+mod write;
 
 pub use decode::{DecodeError, Decoded, decode};
 pub use duration::GoDuration;
+pub use gates::{GateNotes, Locked, check_gates};
+pub use idle::without_effect;
+pub use logging::validate_logging;
 pub use settings::{node_ips, settings};
 pub use types::KubeProxyConfiguration;
 pub use validate::{FieldError, validate};
+pub use write::to_yaml;

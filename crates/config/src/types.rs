@@ -268,14 +268,16 @@ pub struct ConntrackConfiguration {
 fn quantity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Quantity {
+    enum Written {
         Text(String),
-        Number(i64),
+        Number(serde_json::Number),
     }
-    Ok(match Quantity::deserialize(deserializer)? {
-        Quantity::Text(text) => text,
-        Quantity::Number(number) => number.to_string(),
-    })
+    let text = match Written::deserialize(deserializer)? {
+        Written::Text(text) => text,
+        Written::Number(number) => number.to_string(),
+    };
+    let quantity = crate::quantity::Quantity::parse(&text).map_err(serde::de::Error::custom)?;
+    Ok(quantity.to_string())
 }
 
 #[expect(

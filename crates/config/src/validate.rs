@@ -1,7 +1,7 @@
 //! The checks a configuration must pass, all reported at once (control.md 2.4).
 
 use crate::GoDuration;
-use crate::types::{FlushFrequency, KubeProxyConfiguration};
+use crate::types::KubeProxyConfiguration;
 use model::Family;
 use model::address::{parse_ip, parse_net};
 use serde_json::{Value, json};
@@ -28,6 +28,20 @@ pub enum FieldError {
         /// The few.
         supported: Vec<&'static str>,
     },
+    /// It has to be set.
+    Required {
+        /// Path.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// It may not be set at all.
+    Forbidden {
+        /// Path.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
 }
 
 impl fmt::Display for FieldError {
@@ -36,6 +50,8 @@ impl fmt::Display for FieldError {
             FieldError::Invalid { path, value, reason } => {
                 write!(f, "{path}: Invalid value: {value}: {reason}")
             }
+            FieldError::Required { path, reason } => write!(f, "{path}: Required value: {reason}"),
+            FieldError::Forbidden { path, reason } => write!(f, "{path}: Forbidden: {reason}"),
             FieldError::Unsupported {
                 path,
                 value,
@@ -93,6 +109,8 @@ impl Errors {
     }
 }
 
+/// The minor version before the one whose behaviour this is.
+const PREVIOUS_VERSION: &str = "1.35";
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 const DETECT_MODES: [&str; 5] = [
     "ClusterCIDR",
@@ -117,7 +135,7 @@ pub fn validate(config: &KubeProxyConfiguration) -> Vec<FieldError> {
         errors.invalid(
             "Mode.ProxyMode",
             config.mode.as_str(),
-            "must be iptables,ipvs,nftables or blank (blank means the best-available proxy [currently iptables])",
+            "must be iptables, ipvs, nftables or blank (blank means the best-available proxy [currently iptables])",
         );
     }
     errors.at_least_zero(
@@ -127,8 +145,8 @@ pub fn validate(config: &KubeProxyConfiguration) -> Vec<FieldError> {
     periods(config, &mut errors);
     addresses(config, &mut errors);
     node_port_addresses(config, &mut errors);
+    show_hidden(config, &mut errors);
     detect_local(config, &mut errors);
-    logging(config, &mut errors);
     errors.0
 }
 
@@ -227,7 +245,7 @@ fn ip_and_port(path: &str, text: &str, errors: &mut Errors) {
 }
 
 /// `host:port` or `[host]:port`, as Go splits it.
-fn split_host_port(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_host_port(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     match host.strip_prefix('[') {
         Some(host) => Some((host.strip_suffix(']')?, port)),
@@ -249,6 +267,17 @@ fn node_port_addresses(config: &KubeProxyConfiguration, errors: &mut Errors) {
         if parse_net(text).is_none() {
             errors.invalid(&path, text.as_str(), "must be a valid CIDR");
         }
+    }
+}
+
+/// Only the minor version before this one can be named.
+fn show_hidden(config: &KubeProxyConfiguration, errors: &mut Errors) {
+    let version = &config.show_hidden_metrics_for_version;
+    if !version.is_empty() && version != PREVIOUS_VERSION {
+        let reason = format!(
+            "invalid showHiddenMetricsForVersion: showHiddenMetricsForVersion: Invalid value: {version:?}: must be omitted or have the value '{PREVIOUS_VERSION}'; only the previous minor version is allowed"
+        );
+        errors.invalid("ShowHiddenMetricsForVersion", version.as_str(), &reason);
     }
 }
 
@@ -275,18 +304,11 @@ fn cluster_cidrs(config: &KubeProxyConfiguration, errors: &mut Errors) {
     let nets: Vec<_> = list.iter().map(|text| parse_net(text)).collect();
     let families: Vec<Family> = nets.iter().flatten().map(|net| Family::of(net.addr())).collect();
     let path = "DetectLocalConfiguration.ClusterCIDRs";
-    if list.len() > 2 {
-        errors.invalid(
-            path,
-            json!(list),
-            "only one CIDR allowed or a valid DualStack CIDR (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48)",
-        );
-    } else if list.len() == 2 && families.len() == 2 && families[0] == families[1] {
-        errors.invalid(
-            path,
-            json!(list),
-            "must be a valid DualStack CIDR (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48)",
-        );
+    let same_family = families.len() == 2 && list.len() == 2 && families[0] == families[1];
+    if list.len() > 2 || same_family {
+        let reason = "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]";
+        errors.invalid(path, json!(list), reason);
+        return;
     }
     for (i, text) in list.iter().enumerate() {
         if nets[i].is_none() {
@@ -294,45 +316,6 @@ fn cluster_cidrs(config: &KubeProxyConfiguration, errors: &mut Errors) {
                 &format!("{path}[{i}]"),
                 *text,
                 "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
-            );
-        }
-    }
-}
-
-/// Verbosities above the largest signed 32-bit number, formats, vmodule (control.md 11.2).
-fn logging(config: &KubeProxyConfiguration, errors: &mut Errors) {
-    let logging = &config.logging;
-    if !["text", "json"].contains(&logging.format.as_str()) {
-        errors.invalid(
-            "logging.format",
-            logging.format.as_str(),
-            "Unsupported log format",
-        );
-    }
-    let flush = match logging.flush_frequency {
-        FlushFrequency::Nanoseconds(nanos) => nanos,
-        FlushFrequency::Duration(duration) => duration.nanos(),
-    };
-    if flush <= 0 {
-        errors.invalid("logging.flushFrequency", flush, "Must be greater than zero");
-    }
-    if i32::try_from(logging.verbosity).is_err() {
-        errors.invalid("logging.verbosity", logging.verbosity, "Must be <= 2147483647");
-    }
-    if !logging.vmodule.is_empty() && logging.format != "text" {
-        errors.invalid(
-            "logging.vmodule",
-            logging.format.as_str(),
-            "Only supported for text log format",
-        );
-    }
-    for (i, entry) in logging.vmodule.iter().enumerate() {
-        if entry.file_pattern.is_empty() || entry.file_pattern.contains(['=', ',']) {
-            let path = format!("logging.vmodule[{i}]");
-            errors.invalid(
-                &path,
-                entry.file_pattern.as_str(),
-                "File pattern must not be empty, nor contain equal sign or comma",
             );
         }
     }

@@ -1,59 +1,101 @@
 //! The daemon: flags and configuration in, [`proxy`] running.
 
-use crate::daemon_args::DaemonArgs;
-use anyhow::{Context, Result};
-use clap::ArgMatches;
+use crate::daemon_args::{Act, DaemonArgs, Flags, UsageError, node_name};
+use crate::{log, version};
+use anyhow::{Context, Result, bail};
 use proxy::{From, ProxyOptions};
-use std::io::IsTerminal;
-use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use std::path::Path;
 
-/// Runs until killed.
+/// Runs until killed, or until what was asked for is done.
 ///
 /// # Errors
-/// Anything that makes serving impossible at start.
-pub fn run(matches: &ArgMatches) -> Result<()> {
-    let args = DaemonArgs::from_matches(matches)?;
-    start_log(args.config.logging.verbosity);
+/// Anything that makes serving impossible at start, and a configuration file that changed.
+pub fn run(words: &[String]) -> Result<(), DaemonError> {
+    let flags = Flags::read(words)?;
+    if let Some(version) = flags.version {
+        println!("{}", version::text(version));
+        return Ok(());
+    }
+    flags.deprecations().for_each(|line| eprintln!("{line}"));
+    let args = flags.complete()?;
+    log::start(&args.config.logging);
     args.warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %args.node_name, "kube-proxy-rs starts");
+    if !args.without_effect.is_empty() {
+        tracing::info!(names = %args.without_effect.join(", "), "accepted, and without effect here");
+    }
+    Ok(act(args)?)
+}
+
+/// Why the daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The command line was not understood.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// Anything later.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+fn act(args: DaemonArgs) -> Result<()> {
+    match &args.act {
+        Act::WriteConfig(path) => write_config(path, &args),
+        Act::CleanUp => clean_up(),
+        Act::InitOnly => {
+            proxy::prepare(&args.config)?;
+            tracing::info!("System initialized and --init-only specified");
+            Ok(())
+        }
+        Act::Serve => serve(args),
+    }
+}
+
+fn write_config(path: &Path, args: &DaemonArgs) -> Result<()> {
+    std::fs::write(path, config::to_yaml(&args.config))
+        .with_context(|| format!("cannot write --write-config-to {}", path.display()))?;
+    tracing::info!(file = %path.display(), "Wrote configuration");
+    Ok(())
+}
+
+fn clean_up() -> Result<()> {
+    let failures = proxy::clean_up();
+    for failure in &failures {
+        tracing::error!(error = %failure, "rules stay");
+    }
+    if !failures.is_empty() {
+        bail!("encountered an error while tearing down rules");
+    }
+    Ok(())
+}
+
+fn serve(args: DaemonArgs) -> Result<()> {
+    let node_name = node_name(&args.config)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %node_name, "kube-proxy-rs starts");
     let options = ProxyOptions {
         from: match args.manifests {
             Some(path) => From::Manifests(path),
             None => From::Api { master: args.master },
         },
-        node_name: args.node_name.as_str().into(),
+        node_name: node_name.as_str().into(),
         tcp: args.tcp,
         config: args.config,
     };
+    proxy::set_oom_score(options.config.oom_score_adj.unwrap_or(-999));
     // Two threads: the sources' and a spare one; each family's rules have a thread of their own.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
     let runtime = runtime.context("cannot start the runtime")?;
-    Ok(runtime.block_on(proxy::run(options))?)
-}
-
-/// Lines go to stderr, as upstream's do; colours only on a terminal.
-fn start_log(verbosity: u32) {
-    let level = match verbosity {
-        0..=1 => Level::INFO,
-        2..=4 => Level::DEBUG,
-        _ => Level::TRACE,
-    };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    let mut filter = Targets::new().with_default(level);
-    if level <= Level::INFO {
-        // The client library logs every failed request; the watches say it once, with the next step.
-        filter = filter.with_target("kube_client", LevelFilter::OFF);
-    }
-    tracing_subscriber::registry().with(filter).with(lines).init();
+    let file = args.config_file;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = proxy::run(options) => Ok(ended?),
+            () = proxy::file_changes(file) => {
+                bail!("content of the proxy server's configuration file was updated")
+            }
+        }
+    })
 }

@@ -2,6 +2,8 @@
 //!
 //! Tools: 0 nothing to report, 1 differences or findings, 2 could not answer. The daemon: upstream's 0 and 1.
 
+use crate::daemon::DaemonError;
+use crate::log;
 use anyhow::Error;
 use std::io;
 use std::process::ExitCode;
@@ -29,15 +31,33 @@ pub fn tool(result: Result<Answer, Error>) -> ExitCode {
     }
 }
 
-/// Ends the daemon.
-pub fn daemon(result: Result<(), Error>) -> ExitCode {
+/// Ends the daemon: a log line, or the one line that upstream writes about its command line.
+pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            print(&err);
-            ExitCode::from(1)
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(DaemonError::Usage(err)) => anstream::eprintln!("Error: {err}"),
+        Err(DaemonError::Failed(err)) => {
+            // What is wrong with a configuration is said whole, however much it is; causes of others may be endless.
+            let err = if err.chain().len() == 1 {
+                err.to_string()
+            } else {
+                causes(&err)
+            };
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!(%err, "command failed");
+            } else {
+                let line = log::early_line(
+                    tracing::Level::ERROR,
+                    file!(),
+                    line!(),
+                    "command failed",
+                    &[("err", &err)],
+                );
+                anstream::eprintln!("{line}");
+            }
         }
     }
+    ExitCode::from(1)
 }
 
 /// Who was asked, which decides the status of bad arguments.
@@ -70,5 +90,9 @@ fn is_closed_pipe(err: &Error) -> bool {
 
 /// The chain of causes in one line: what was attempted, then why not.
 fn print(err: &Error) {
-    anstream::eprintln!("kube-proxy: {}", cluster::chain(err.as_ref()));
+    anstream::eprintln!("kube-proxy: {}", causes(err));
+}
+
+fn causes(err: &Error) -> String {
+    cluster::chain(err.as_ref())
 }

@@ -8,8 +8,10 @@ mod demo;
 mod failure;
 mod input;
 mod lab;
+mod log;
 mod render;
 mod trace;
+mod version;
 
 use clap::{CommandFactory, FromArgMatches};
 use failure::Asked;
@@ -29,7 +31,6 @@ enum Tool {
 #[derive(clap::Parser)]
 #[command(
     name = "kube-proxy",
-    version,
     about = "Programs the kernel so that traffic to a Kubernetes Service reaches a pod that may have it.",
     long_about = None,
     after_help = "Without a command it is the daemon. Examples:
@@ -48,14 +49,21 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let words = daemon_args::with_dashes(std::env::args_os());
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let command = daemon_args::add_to(Cli::command());
-    let named = words.get(1).and_then(|word| word.to_str());
-    let asked = match named {
-        Some(word) if command.find_subcommand(word).is_some() => Asked::Tool,
-        _ => Asked::Daemon,
-    };
-    let matches = match command.try_get_matches_from(words) {
+    let is_tool = words
+        .get(1)
+        .is_some_and(|word| command.find_subcommand(word).is_some());
+    let wants_help = words.iter().any(|word| ["-h", "--help", "--help=true"].contains(&word.as_str()));
+    // The daemon's flags have a grammar of their own; clap knows them for their help.
+    if !is_tool && !wants_help {
+        return failure::daemon(daemon::run(words.get(1..).unwrap_or_default()));
+    }
+    let asked = if is_tool { Asked::Tool } else { Asked::Daemon };
+    let help = vec!["kube-proxy".to_owned(), "--help".to_owned()];
+    let matches = match command.try_get_matches_from(if is_tool { words } else { help }) {
         Ok(matches) => matches,
         Err(err) => return failure::usage(&err, asked),
     };
@@ -64,6 +72,6 @@ fn main() -> ExitCode {
         Some(Tool::Render(args)) => failure::tool(render::run(&args)),
         Some(Tool::Trace(args)) => failure::tool(trace::run(&args)),
         Some(Tool::Lab(args)) => failure::tool(lab::run(&args)),
-        None => failure::daemon(daemon::run(&matches)),
+        None => ExitCode::SUCCESS,
     }
 }

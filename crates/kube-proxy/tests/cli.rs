@@ -275,11 +275,11 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
         1,
         &["hostname-override"],
     );
-    // A warning, and so not the last line.
-    let (status, complaints) = run(&["--manifests", "/nowhere", "--oom-score-adj", "1"]);
+    // A note, and so not the last line.
+    let (status, complaints) = run(&["--manifests", "/nowhere", "--vmodule", "a=1"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(
-        complaints.contains("flag --oom-score-adj has no effect"),
+        complaints.contains("without effect") && complaints.contains("--vmodule"),
         "{complaints}"
     );
     let (status, complaints) = run(&["--sillyness"]);

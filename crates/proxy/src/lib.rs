@@ -12,10 +12,12 @@ mod flows;
 mod host;
 mod node;
 mod serve;
+mod start;
 mod tell;
 
 pub use conntrack::TcpOption;
 pub use host::HostError;
+pub use start::{CleanupError, clean_up, file_changes, prepare, set_oom_score};
 
 use config::KubeProxyConfiguration;
 use std::future::Future;
@@ -97,6 +99,7 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
         // The host is touched (a sysctl) only when there is something to serve.
         let source = source(&options).await?;
         let host = host::find(&options.config)?;
+        start::set_conntrack(&options.config);
         control::serve(options, host, source, serving).await
     };
     tokio::select! {
