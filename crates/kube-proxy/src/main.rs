@@ -56,7 +56,9 @@ fn main() -> ExitCode {
     let is_tool = words
         .get(1)
         .is_some_and(|word| command.find_subcommand(word).is_some());
-    let wants_help = words.iter().any(|word| ["-h", "--help", "--help=true"].contains(&word.as_str()));
+    let wants_help = words
+        .iter()
+        .any(|word| ["-h", "--help", "--help=true"].contains(&word.as_str()));
     // The daemon's flags have a grammar of their own; clap knows them for their help.
     if !is_tool && !wants_help {
         return failure::daemon(daemon::run(words.get(1..).unwrap_or_default()));

@@ -96,7 +96,11 @@ pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<ToolStep> {
     while let Some(effect) = engine.next(Family::V4, now) {
         let answer = match effect {
             Effect::Commit(step) => {
-                texts.push(tool_step(&StepText { step: &step, family: Family::V4, tool }));
+                texts.push(tool_step(&StepText {
+                    step: &step,
+                    family: Family::V4,
+                    tool,
+                }));
                 Answer::Committed
             }
             Effect::Observe { .. } => Answer::Observed {
@@ -113,7 +117,9 @@ pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<ToolStep> {
 fn tool_step(text: &StepText<'_>) -> ToolStep {
     let chains = text.chains_to_make_first();
     ToolStep {
-        make_first: chains.map(|(table, chain)| (table.to_string(), chain.to_string())).collect(),
+        make_first: chains
+            .map(|(table, chain)| (table.to_string(), chain.to_string()))
+            .collect(),
         text: text.to_string(),
     }
 }
@@ -128,7 +134,10 @@ pub fn restore_all(steps: &[ToolStep], backend: Backend) -> Result<Duration> {
     let start = Instant::now();
     for step in steps {
         for (table, chain) in &step.make_first {
-            Command::new(tool).args(["-w", "5", "-t", table, "-N", chain]).stderr(Stdio::null()).status()?;
+            Command::new(tool)
+                .args(["-w", "5", "-t", table, "-N", chain])
+                .stderr(Stdio::null())
+                .status()?;
         }
         let mut child = Command::new(&restore)
             .args(["-w", "5", "--noflush"])

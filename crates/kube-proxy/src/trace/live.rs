@@ -34,9 +34,15 @@ fn add_addresses(host: &mut Host) -> Result<()> {
     let found = kernel::addresses::interface_addresses().context("cannot read this host's addresses")?;
     let mut interfaces: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
     for of in &found {
-        interfaces.entry(of.interface.clone()).or_default().push(of.address);
+        interfaces
+            .entry(of.interface.clone())
+            .or_default()
+            .push(of.address);
     }
-    let interface = |(name, addresses): (String, Vec<IpNet>)| HostInterface { name: name.into(), addresses };
+    let interface = |(name, addresses): (String, Vec<IpNet>)| HostInterface {
+        name: name.into(),
+        addresses,
+    };
     host.interfaces = interfaces.into_iter().map(interface).collect();
     host.addresses = LocalAddresses::Known(found.iter().map(|of| of.address.addr()).collect());
     Ok(())

@@ -149,8 +149,14 @@ impl Snapshot {
     pub fn into_objects(self) -> impl Iterator<Item = Object> {
         let nodes = self.nodes.into_values().map(Object::Node);
         let cidrs = self.service_cidrs.into_values().map(Object::ServiceCidr);
-        let services = self.services.into_values().map(|service| Object::Service(Box::new(service)));
-        let slices = self.slices.into_values().map(|slice| Object::Slice(Box::new(slice)));
+        let services = self
+            .services
+            .into_values()
+            .map(|service| Object::Service(Box::new(service)));
+        let slices = self
+            .slices
+            .into_values()
+            .map(|slice| Object::Slice(Box::new(slice)));
         nodes.chain(cidrs).chain(services).chain(slices)
     }
 

@@ -106,7 +106,10 @@ fn serve_own_targets(site: &mut Site, round: &Round<'_>, facts: &NodeFacts, verd
         .map(|flow| (flow.packet.protocol, flow.packet.dst))
         .collect();
     for (protocol, address) in wanted {
-        if !site.serve_on_node(protocol, address) {
+        // On a health-check node port the daemon itself may listen already; its answer is known (`arrived`).
+        let may_be_daemon = |flow: &&Flow| flow.expect == Outcome::Accepted && flow.packet.dst == address;
+        let taken = round.flows.iter().any(|flow| may_be_daemon(&flow));
+        if !site.serve_on_node(protocol, address) && !taken {
             let line = format!("no server at {} {address} of the node", protocol.as_lower());
             verdict.wrong.push(line);
         }
@@ -125,7 +128,7 @@ fn judge_answered(site: &Site, asked: &mut [Asked<'_>], facts: &NodeFacts, verdi
             Outcome::Rejected => all(one, |_, outcome| {
                 *outcome == ProbeOutcome::Refused(Refusal::PortUnreachable)
             }),
-            Outcome::Accepted => accepted(one, &rules).or_else(|| untouched(one, facts)),
+            Outcome::Accepted => accepted(one, &rules).or_else(|| arrived(one, facts)),
             Outcome::Untouched => untouched(one, facts),
             Outcome::Dropped => Some("dropped rows go alone".to_owned()),
         };
@@ -208,6 +211,17 @@ fn delivered(one: &Asked<'_>, site: &Site) -> Option<String> {
     let seen = |(name, kept): (&&str, &bool)| (masqueraded[*name] && *kept).then(|| (*name).to_owned());
     let not_rewritten: Vec<String> = unchanged.iter().filter_map(seen).collect();
     (!not_rewritten.is_empty()).then(|| format!("{} always saw the client", not_rewritten.join(", ")))
+}
+
+/// The daemon's own health server answered: it speaks HTTP, which the probe does not, and so the probe got there.
+fn arrived(one: &Asked<'_>, facts: &NodeFacts) -> Option<String> {
+    let by_daemon =
+        |outcome: &ProbeOutcome| matches!(outcome, ProbeOutcome::Failed(text) if text.contains("HTTP/1.1"));
+    if one.outcomes.iter().all(by_daemon) {
+        None
+    } else {
+        untouched(one, facts)
+    }
 }
 
 /// The sink (or the node itself) saw the packet as it was sent.
