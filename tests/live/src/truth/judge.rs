@@ -107,8 +107,8 @@ fn serve_own_targets(site: &mut Site, round: &Round<'_>, facts: &NodeFacts, verd
         .collect();
     for (protocol, address) in wanted {
         // On a health-check node port the daemon itself may listen already; its answer is known (`arrived`).
-        let may_be_daemon = |flow: &&Flow| flow.expect == Outcome::Accepted && flow.packet.dst == address;
-        let taken = round.flows.iter().any(|flow| may_be_daemon(&flow));
+        let may_be_daemon = |flow: &Flow| flow.expect == Outcome::Accepted && flow.packet.dst == address;
+        let taken = round.flows.iter().any(|flow| may_be_daemon(flow));
         if !site.serve_on_node(protocol, address) && !taken {
             let line = format!("no server at {} {address} of the node", protocol.as_lower());
             verdict.wrong.push(line);
