@@ -27,6 +27,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             None => From::Api { master: args.master },
         },
         node_name: args.node_name.as_str().into(),
+        tcp: args.tcp,
         config: args.config,
     };
     // Two threads: the sources' and a spare one; each family's rules have a thread of their own.

@@ -151,12 +151,48 @@ fn endpoints(text: &str) -> usize {
     count(text, &["default/s:p", "--to-destination"])
 }
 
+/// The service becomes a load balancer with source ranges, of policy Local and then of policy Cluster.
+fn balance(stage: &Stage, ours: &LabProcess) {
+    let server = &stage.server;
+    let lb =
+        json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["198.51.100.0/24", "2001:db8:99::/64"]});
+    server.patch("Service", "s", &json!({"spec": lb}));
+    server.patch(
+        "Service",
+        "s",
+        &json!({"spec": {"externalTrafficPolicy": "Local"}}),
+    );
+    stage.both("policy Local has a chain of local endpoints", ours, |text, _| {
+        text.contains(":KUBE-SVL-")
+    });
+    let ingress =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.5"}, {"ip": "2001:db8:5::5"}]}}});
+    server.must(
+        "PATCH",
+        "/api/v1/namespaces/default/services/s/status",
+        Some(&ingress),
+    );
+    stage.both("a firewall lets the source ranges in", ours, |text, family| {
+        let (to, from) = match family {
+            Family::V4 => ("-d 203.0.113.5/32", "-s 198.51.100.0/24"),
+            Family::V6 => ("-d 2001:db8:5::5/128", "-s 2001:db8:99::/64"),
+        };
+        count(text, &[to, "KUBE-FW-"]) >= 1 && count(text, &["-A KUBE-FW-", from]) == 1
+    });
+    server.patch(
+        "Service",
+        "s",
+        &json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
+    );
+    stage.both("policy Cluster has no such chain", ours, |text, _| {
+        !text.contains(":KUBE-SVL-")
+    });
+}
+
 #[test]
 fn rules_follow_a_service_of_a_real_server_from_its_creation_to_its_end() {
     let Some(stage) = Stage::set("follow") else { return };
     let (server, ours) = (&stage.server, stage.start_ours());
-    let lb =
-        json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["198.51.100.0/24", "2001:db8:99::/64"]});
     server.create(&service("s", &json!({})));
     stage.both("a service without endpoints is refused", &ours, |text, _| {
         count(text, &["default/s:p has no endpoints", "REJECT"]) == 1
@@ -171,37 +207,7 @@ fn rules_follow_a_service_of_a_real_server_from_its_creation_to_its_end() {
             endpoints(text) == size && count(text, &["default/s:p has no endpoints"]) == refused
         });
     }
-    server.patch("Service", "s", &json!({"spec": lb}));
-    server.patch(
-        "Service",
-        "s",
-        &json!({"spec": {"externalTrafficPolicy": "Local"}}),
-    );
-    stage.both("policy Local has a chain of local endpoints", &ours, |text, _| {
-        text.contains(":KUBE-SVL-")
-    });
-    let ingress =
-        json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.5"}, {"ip": "2001:db8:5::5"}]}}});
-    server.must(
-        "PATCH",
-        "/api/v1/namespaces/default/services/s/status",
-        Some(&ingress),
-    );
-    stage.both("a firewall lets the source ranges in", &ours, |text, family| {
-        let (to, from) = match family {
-            Family::V4 => ("-d 203.0.113.5/32", "-s 198.51.100.0/24"),
-            Family::V6 => ("-d 2001:db8:5::5/128", "-s 2001:db8:99::/64"),
-        };
-        count(text, &[to, "KUBE-FW-"]) >= 1 && count(text, &["-A KUBE-FW-", from]) == 1
-    });
-    server.patch(
-        "Service",
-        "s",
-        &json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
-    );
-    stage.both("policy Cluster has no such chain", &ours, |text, _| {
-        !text.contains(":KUBE-SVL-")
-    });
+    balance(&stage, &ours);
     let affine =
         json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}});
     server.patch("Service", "s", &json!({"spec": affine}));

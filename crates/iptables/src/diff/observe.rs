@@ -3,7 +3,7 @@
 use super::compact::{ChainId, Digest, DispatchRule, Place, is_tail, owner};
 use super::node::NodeHave;
 use crate::ast::{Chain, ChainName, Rule, TableName, Target};
-use crate::names::{OwnChain, StaticChain};
+use crate::names::{StaticChain, is_services};
 use model::{Family, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ impl Observation {
         if let Some(place) = Place::of(table, name) {
             self.node.record_chain(table, name, Vec::new());
             self.record_dispatch(place, &chain.rules);
-        } else if is_static(table, name) {
+        } else if StaticChain::of(table, name.as_str()).is_some() {
             self.node.record_chain(table, name, chain.rules.clone());
         } else if chain.policy.is_some() {
             let jumps: Vec<Rule> = chain
@@ -95,7 +95,7 @@ impl Observation {
             if !jumps.is_empty() {
                 self.node.record_chain(table, name, jumps);
             }
-        } else if table == TableName::Nat && OwnChain::of(name.as_str()).is_some() {
+        } else if is_services(table, name.as_str()) {
             match ChainId::of(name) {
                 Some(id) => drop(self.service_chains.insert(id, Digest::of(&chain.rules))),
                 None => drop(self.odd_chains.insert(name.clone())),
@@ -123,12 +123,6 @@ impl Observation {
             list.sort_by(|one, other| one.group().cmp(&other.group()));
         }
     }
-}
-
-fn is_static(table: TableName, name: &ChainName) -> bool {
-    StaticChain::ALL
-        .into_iter()
-        .any(|chain| chain.as_str() == name.as_str() && chain.tables().contains(&table))
 }
 
 /// Whether a rule of a built-in chain leads to a static chain.

@@ -113,13 +113,13 @@ impl<'a> Wander<'a> {
             ("r", "SCTP", 99, 9999),
         ];
         let count = usize::try_from(1 + self.below(3)).expect("invariant: three at most");
-        let ports: Vec<Value> = protocols[..count]
+        let named: Vec<Value> = protocols[..count]
             .iter()
             .map(|(name, protocol, port, target)| {
                 json!({"name": name, "protocol": protocol, "port": port, "targetPort": target})
             })
             .collect();
-        parts["ports"] = json!(ports);
+        parts["ports"] = json!(named);
         if kind != "ClusterIP" {
             parts["externalTrafficPolicy"] = json!(self.one_of(&["Cluster", "Local"]));
         }
