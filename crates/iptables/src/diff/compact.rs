@@ -184,6 +184,15 @@ impl DispatchRule {
         }
     }
 
+    /// Where it stands and the service port it belongs to, the first word of its comment. Only rules that have both in
+    /// common have an order; upstream writes ports in any order.
+    pub fn group(&self) -> (Place, &str) {
+        let comment = self.text.split_once("--comment ").map_or("", |(_, rest)| rest);
+        let comment = comment.trim_start_matches('"');
+        let port = comment.split([' ', '"']).next().unwrap_or_default();
+        (self.place, port)
+    }
+
     /// The rule itself.
     pub fn rule(&self) -> Rule {
         parse::rule(&self.text, self.family).expect("invariant: what was rendered can be parsed")

@@ -28,7 +28,8 @@ pub enum ServiceHave {
     Unknown(Box<[ChainId]>),
 }
 
-/// The rules of one service. Chains are sorted; dispatch rules are by place, then in the kernel's order.
+/// The rules of one service. Chains are sorted; dispatch rules are by group
+/// ([`DispatchRule::group`]), then in the kernel's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Its own chains.

@@ -57,7 +57,7 @@ pub struct Observation {
     pub(super) service_chains: BTreeMap<ChainId, Digest>,
     /// Chains that begin as services' chains do, with names that no service port hashes to.
     pub(super) odd_chains: BTreeSet<ChainName>,
-    /// Rules of dispatch chains, by the service they name; each list by place, then in the kernel's order.
+    /// Rules of dispatch chains, by the service they name; each list by group, then in the kernel's order.
     pub(super) dispatch: BTreeMap<ServiceName, Vec<DispatchRule>>,
     /// Rules of dispatch chains that name no service.
     pub(super) strays: Vec<DispatchRule>,
@@ -119,8 +119,8 @@ impl Observation {
             }
         }
         for list in self.dispatch.values_mut() {
-            // Within a place the kernel's order stays.
-            list.sort_by_key(|rule| rule.place);
+            // Within a group the kernel's order stays.
+            list.sort_by(|one, other| one.group().cmp(&other.group()));
         }
     }
 }

@@ -135,8 +135,9 @@ fn part_gone(gone: Vec<ChainId>, fate: GoneChains) -> (Vec<ChainId>, Vec<ChainId
 
 /// The difference of one service's dispatch rules.
 ///
-/// Their order within the service is upstream's too. New rules go to the head of a chain, so what stays is the longest
-/// end of the wanted rules that the kernel has in that order; all before it is inserted, and old copies are deleted.
+/// The order of one port's rules in one place is upstream's too. New rules go to the head of a chain, so what stays is
+/// the longest end of the wanted ones that the kernel has in that order; all before it is inserted, and old copies are
+/// deleted.
 struct DispatchDifference {
     insert: Vec<(Place, Rule)>,
     delete: Vec<DispatchRule>,
@@ -144,32 +145,53 @@ struct DispatchDifference {
 }
 
 impl DispatchDifference {
-    /// Of `have`, the rules of each place are in the kernel's order.
+    /// Of `have`, the rules of each group are in the kernel's order.
     fn new<'a>(family: Family, want: impl Iterator<Item = (Place, &'a Rule)>, have: &[DispatchRule]) -> Self {
-        let mut want: Vec<(DispatchRule, &Rule)> = want
+        let want: Vec<(DispatchRule, &Rule)> = want
             .map(|(place, rule)| (DispatchRule::new(family, place, rule), rule))
             .collect();
-        want.sort_by_key(|(small, _)| small.place);
-        let mut insert = Vec::new();
-        let mut delete = Vec::new();
-        for place in Place::ALL {
-            let want: Vec<_> = want.iter().filter(|(small, _)| small.place == place).collect();
-            let mut left: Vec<&DispatchRule> = have.iter().filter(|rule| rule.place == place).collect();
-            let mut end = left.len();
-            let mut new = want.len();
-            while let Some(before) = new.checked_sub(1)
-                && let Some(at) = left[..end].iter().rposition(|known| **known == want[before].0)
-            {
-                left.remove(at);
-                (end, new) = (at, before);
-            }
-            insert.extend(want[..new].iter().map(|(_, rule)| (place, (*rule).clone())));
-            delete.extend(left.into_iter().cloned());
+        let mut left: BTreeMap<(Place, &str), Left<'_>> = BTreeMap::new();
+        for rule in have {
+            let group = left.entry(rule.group()).or_default();
+            group.rules.push(rule);
+            group.end = group.rules.len();
         }
+        let mut insert = Vec::new();
+        for (small, rule) in want.iter().rev() {
+            if !left.entry(small.group()).or_default().keeps(small) {
+                insert.push((small.place, (*rule).clone()));
+            }
+        }
+        insert.reverse();
+        let delete = left.values().flat_map(|group| &group.rules);
+        let delete = delete.map(|rule| (*rule).clone()).collect();
+        let mut after: Vec<DispatchRule> = want.into_iter().map(|(small, _)| small).collect();
+        after.sort_by(|one, other| one.group().cmp(&other.group()));
         DispatchDifference {
             insert,
             delete,
-            after: want.into_iter().map(|(small, _)| small).collect(),
+            after: after.into_boxed_slice(),
         }
+    }
+}
+
+/// Rules of one group that nobody has wanted yet.
+#[derive(Default)]
+struct Left<'a> {
+    rules: Vec<&'a DispatchRule>,
+    /// Rules that may stay stand before this one.
+    end: usize,
+}
+
+impl Left<'_> {
+    /// Takes out a rule that stays. Wanted rules are asked for from the last to the first; once one is not there, those
+    /// before it cannot stay either.
+    fn keeps(&mut self, wanted: &DispatchRule) -> bool {
+        let found = self.rules[..self.end].iter().rposition(|known| *known == wanted);
+        if let Some(at) = found {
+            self.rules.remove(at);
+        }
+        self.end = found.unwrap_or(0);
+        found.is_some()
     }
 }
