@@ -2,6 +2,7 @@
 //!
 //! This is the one door: CI and README call nothing else.
 
+mod goldens;
 mod packages;
 mod run;
 mod tidy;
@@ -9,6 +10,7 @@ mod tidy;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use run::{Cargo, cargo, kube_proxy};
+use std::process::ExitCode;
 
 /// Developer verbs of kube-proxy-rs.
 #[derive(Parser)]
@@ -51,14 +53,24 @@ enum Verb {
     },
     /// Write the stage goldens under scenarios/ anew, and show what changed. Upstream's goldens are never touched.
     Bless,
-    /// Check what the compiler cannot: crate edges, documents, file sizes, words.
+    /// Check what the compiler cannot: crate edges, documents, file sizes, words, goldens that no test reads.
     Tidy,
     /// What CI runs: lint, then test.
     Ci,
 }
 
-fn main() -> Result<()> {
-    match Args::parse().verb {
+fn main() -> ExitCode {
+    match run(Args::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("xtask: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<()> {
+    match verb {
         Verb::Demo { rest } => {
             packages::ensure()?;
             kube_proxy(&["lab", "demo"], &rest)
@@ -67,18 +79,7 @@ fn main() -> Result<()> {
             packages::ensure()?;
             kube_proxy(&["lab"], &rest)
         }
-        Verb::Test { mutants: true, rest } => cargo(
-            Cargo::new(&[
-                "test",
-                "-p",
-                "engine",
-                "--features",
-                "mutants",
-                "--test",
-                "mutants",
-            ])
-            .more(&rest),
-        ),
+        Verb::Test { mutants: true, rest } => mutants(&rest),
         Verb::Test { mutants: false, rest } => test(&rest),
         Verb::Lint => lint(),
         Verb::Bench { rest } => {
@@ -115,6 +116,27 @@ fn test(rest: &[String]) -> Result<()> {
     cargo(tests)
 }
 
+/// A line for each seeded fault, as soon as it is judged; fails when a fault goes unnoticed.
+fn mutants(rest: &[String]) -> Result<()> {
+    let words = [
+        "test",
+        "--quiet",
+        "-p",
+        "engine",
+        "--features",
+        "mutants",
+        "--test",
+        "mutants",
+    ];
+    let search = ["every_seeded_fault_is_found", "--", "--exact", "--nocapture"];
+    // A panic is a way to notice, and no news.
+    let judged = Cargo::new(&words).more(&search.map(String::from)).more(rest);
+    cargo(judged.env("RUST_BACKTRACE", "0"))?;
+    // Whether the search itself can fail, and whether it knows every fault.
+    let others = ["--", "--skip", "every_seeded_fault_is_found"];
+    cargo(Cargo::new(&words).more(&others.map(String::from)))
+}
+
 fn lint() -> Result<()> {
     cargo(Cargo::new(&["fmt", "--all", "--check"]))?;
     cargo(Cargo::new(&[
@@ -128,10 +150,26 @@ fn lint() -> Result<()> {
     tidy::run()
 }
 
+/// Folders of goldens that are our own.
+const BLESSED: [&str; 2] = ["scenarios/stages", "scenarios/transitions"];
+
+/// The tests print what they write; git says what is new since the last commit.
 fn bless() -> Result<()> {
-    cargo(Cargo::new(&["test", "-p", "scenario"]).env("KPRS_BLESS", "1"))?;
-    run::program(
-        "git",
-        &["--no-pager", "diff", "--stat", "--", "scenarios"].map(String::from),
-    )
+    let words = [
+        "test",
+        "--quiet",
+        "-p",
+        "engine",
+        "--test",
+        "stages",
+        "--",
+        "--nocapture",
+    ];
+    cargo(Cargo::new(&words).env("KPRS_BLESS", "1"))?;
+    let git = |words: &[&str]| {
+        let args: Vec<String> = words.iter().chain(&BLESSED).map(ToString::to_string).collect();
+        run::program("git", &args)
+    };
+    git(&["--no-pager", "diff", "--"])?;
+    git(&["status", "--short", "--"])
 }

@@ -5,12 +5,14 @@ use anyhow::{Result, bail};
 use std::path::Path;
 
 /// A tool that must be there, and the package that brings it.
-const TOOLS: [(&str, &str); 5] = [
+const TOOLS: [(&str, &str); 7] = [
     ("iptables-nft-restore", "iptables"),
     ("iptables-legacy-restore", "iptables"),
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("sysctl", "procps"),
 ];
 
 /// Folders searched beside PATH: as an ordinary user PATH often lacks them.

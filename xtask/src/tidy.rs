@@ -1,5 +1,6 @@
 //! Checks the compiler cannot make. Each reports every fault it finds, with file and line.
 
+use crate::goldens;
 use crate::run::root;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
@@ -15,11 +16,12 @@ pub fn run() -> Result<()> {
     let architecture = read(&root().join("ARCHITECTURE.md"))?;
     crate_edges(&architecture, &mut faults)?;
     let sources = rust_sources()?;
-    invariants_name_their_tests(&architecture, &sources, &mut faults);
+    tables_name_their_tests(&sources, &mut faults)?;
     for (path, text) in &sources {
         source_text(path, text, &mut faults);
     }
     every_source_is_reachable(&sources, &mut faults);
+    goldens::orphans(&sources, &mut faults)?;
     if faults.is_empty() {
         eprintln!("tidy: {} source files, nothing to report", sources.len());
         return Ok(());
@@ -105,34 +107,40 @@ fn rust_sources() -> Result<BTreeMap<PathBuf, String>> {
     Ok(sources)
 }
 
-/// Rows of the invariants table end with a test's name in backquotes; it must exist.
-fn invariants_name_their_tests(
-    architecture: &str,
-    sources: &BTreeMap<PathBuf, String>,
-    faults: &mut Vec<String>,
-) {
-    let section = architecture.split("## Invariants").nth(1).unwrap_or_default();
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let rows: Vec<&str> = section
-        .lines()
-        .filter(|line| line.starts_with('|') && line.contains('`'))
-        .collect();
-    if rows.is_empty() {
-        faults.push("ARCHITECTURE.md: no invariants with tests under `## Invariants`".to_owned());
-    }
-    for row in rows {
-        let test = row
-            .trim_end_matches(['|', ' '])
-            .rsplit('`')
-            .nth(1)
-            .unwrap_or_default();
-        let wanted = format!("fn {test}(");
-        if test.is_empty() || !sources.values().any(|text| text.contains(&wanted)) {
-            faults.push(format!(
-                "ARCHITECTURE.md: invariant names test `{test}`, which does not exist"
-            ));
+/// Documents with a table whose rows each end with the name of a test in backquotes, and the heading it stands under.
+const TESTED_TABLES: [(&str, &str); 2] = [
+    ("ARCHITECTURE.md", "## Invariants"),
+    ("docs/quirks.md", "# Quirks"),
+];
+
+/// Each such test must exist.
+fn tables_name_their_tests(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec<String>) -> Result<()> {
+    for (document, heading) in TESTED_TABLES {
+        let text = read(&root().join(document))?;
+        let section = text.split(heading).nth(1).unwrap_or_default();
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let rows: Vec<&str> = section
+            .lines()
+            .filter(|line| line.starts_with('|') && line.contains('`'))
+            .collect();
+        if rows.is_empty() {
+            faults.push(format!("{document}: no rows with tests under `{heading}`"));
+        }
+        for row in rows {
+            let named = row
+                .trim_end_matches(['|', ' '])
+                .rsplit('`')
+                .nth(1)
+                .unwrap_or_default();
+            let wanted = format!("fn {named}(");
+            if named.is_empty() || !sources.values().any(|text| text.contains(&wanted)) {
+                faults.push(format!(
+                    "{document}: a row names test `{named}`, which does not exist"
+                ));
+            }
         }
     }
+    Ok(())
 }
 
 fn source_text(path: &Path, text: &str, faults: &mut Vec<String>) {

@@ -1,7 +1,8 @@
 //! Text to configuration: strict first, then lenient with a warning that names the field (control.md 2.2).
 
+use crate::GoDuration;
 use crate::types::{API_VERSION, FlushFrequency, KIND, KubeProxyConfiguration};
-use crate::{GoDuration, cidr};
+use model::address::parse_ip;
 use serde_json::Value;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -132,7 +133,7 @@ impl KubeProxyConfiguration {
     /// Replaces zero values by upstream's defaults (control.md 2.1 and 2.3).
     pub(crate) fn fill_defaults(&mut self) {
         set_if_empty(&mut self.bind_address, "0.0.0.0");
-        let v4 = matches!(cidr::parse_ip(&self.bind_address), Some(IpAddr::V4(_)));
+        let v4 = matches!(parse_ip(&self.bind_address), Some(IpAddr::V4(_)));
         let (any, loopback) = if v4 {
             ("0.0.0.0", "127.0.0.1")
         } else {
@@ -205,7 +206,7 @@ fn set_if_zero(field: &mut GoDuration, seconds: i64) {
 fn default_address(field: &mut String, host: &str, port: u16) {
     if field.is_empty() {
         *field = format!("{host}:{port}");
-    } else if let Some(ip) = cidr::parse_ip(field) {
+    } else if let Some(ip) = parse_ip(field) {
         *field = SocketAddr::new(ip, port).to_string();
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Flags that are no configuration fields (`--config`, `--cleanup`, ...) belong to the command line itself.
 
-use crate::cidr::parse_ip;
 use crate::types::{FlushFrequency, VModule};
 use crate::{GoDuration, KubeProxyConfiguration};
+use model::address::parse_ip;
 
 /// What a flag's value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,15 @@ pub enum WithConfig {
     FlagWins,
 }
 
+/// What a flag does here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What its help says.
+    AsSaid,
+    /// Nothing so far: it is accepted so that upstream's command lines start this proxy as well.
+    NotYet,
+}
+
 /// One flag.
 #[derive(Clone, Copy)]
 pub struct Flag {
@@ -41,6 +50,8 @@ pub struct Flag {
     pub with_config: WithConfig,
     /// Hidden from the help, and why that is.
     pub deprecated: Option<&'static str>,
+    /// Whether this proxy does anything about it.
+    pub effect: Effect,
     /// Puts the value into the configuration, or says what is wrong with it.
     pub apply: fn(&mut KubeProxyConfiguration, &str) -> Result<(), String>,
 }
@@ -61,6 +72,7 @@ const fn flag(
         help,
         with_config: WithConfig::FileWins,
         deprecated: None,
+        effect: Effect::AsSaid,
         apply,
     }
 }
@@ -82,6 +94,13 @@ const fn list(name: &'static str, help: &'static str, apply: fn(&mut Config, &st
 const fn over_file(flag: Flag) -> Flag {
     Flag {
         with_config: WithConfig::FlagWins,
+        ..flag
+    }
+}
+
+const fn not_yet(flag: Flag) -> Flag {
+    Flag {
+        effect: Effect::NotYet,
         ..flag
     }
 }
@@ -222,59 +241,59 @@ pub static FLAGS: &[Flag] = &[
         parse_ip(v).ok_or_else(|| format!("failed to parse IP: {v:?}"))?;
         text(&mut c.bind_address, v)
     }),
-    switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v)),
+    not_yet(switch("bind-address-hard-fail", "End the process if the healthz or metrics port cannot be opened", |c, v| boolean(&mut c.bind_address_hard_fail, v))),
     flag("cluster-cidr", "string", "Pod CIDRs of the cluster, one or one per family, comma separated; traffic from elsewhere to cluster IPs is masqueraded", |c, v| text(&mut c.cluster_cidr, v)),
-    flag("config-sync-period", "duration", "How often everything is listed again", |c, v| duration(&mut c.config_sync_period, v)),
-    flag("conntrack-max-per-core", "int32", "Conntrack entries per core; 0 leaves the limit as it is", |c, v| optional(&mut c.conntrack.max_per_core, v, number)),
-    flag("conntrack-min", "int32", "Least number of conntrack entries", |c, v| optional(&mut c.conntrack.min, v, number)),
-    switch("conntrack-tcp-be-liberal", "Let conntrack accept out-of-window TCP packets", |c, v| boolean(&mut c.conntrack.tcp_be_liberal, v)),
-    flag("conntrack-tcp-timeout-close-wait", "duration", "Conntrack timeout of TCP in CLOSE_WAIT; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_close_wait_timeout, v, duration)),
-    flag("conntrack-tcp-timeout-established", "duration", "Conntrack timeout of established TCP; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_established_timeout, v, duration)),
-    flag("conntrack-udp-timeout", "duration", "Conntrack timeout of unreplied UDP; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_timeout, v)),
-    flag("conntrack-udp-timeout-stream", "duration", "Conntrack timeout of UDP streams; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_stream_timeout, v)),
+    not_yet(flag("config-sync-period", "duration", "How often everything is listed again", |c, v| duration(&mut c.config_sync_period, v))),
+    not_yet(flag("conntrack-max-per-core", "int32", "Conntrack entries per core; 0 leaves the limit as it is", |c, v| optional(&mut c.conntrack.max_per_core, v, number))),
+    not_yet(flag("conntrack-min", "int32", "Least number of conntrack entries", |c, v| optional(&mut c.conntrack.min, v, number))),
+    not_yet(switch("conntrack-tcp-be-liberal", "Let conntrack accept out-of-window TCP packets", |c, v| boolean(&mut c.conntrack.tcp_be_liberal, v))),
+    not_yet(flag("conntrack-tcp-timeout-close-wait", "duration", "Conntrack timeout of TCP in CLOSE_WAIT; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_close_wait_timeout, v, duration))),
+    not_yet(flag("conntrack-tcp-timeout-established", "duration", "Conntrack timeout of established TCP; 0 leaves it", |c, v| optional(&mut c.conntrack.tcp_established_timeout, v, duration))),
+    not_yet(flag("conntrack-udp-timeout", "duration", "Conntrack timeout of unreplied UDP; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_timeout, v))),
+    not_yet(flag("conntrack-udp-timeout-stream", "duration", "Conntrack timeout of UDP streams; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_stream_timeout, v))),
     flag("detect-local-mode", "mode", "How local pods' traffic is told: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix", |c, v| text(&mut c.detect_local_mode, v)),
-    flag("feature-gates", "name=bool,...", "Feature gates", gates),
-    flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v)),
-    deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", |c, v| port(&mut c.healthz_bind_address, v)), "use --healthz-bind-address"),
+    flag("feature-gates", "name=bool,...", "Feature gates; AllowServiceExternalIPs alone means something here", gates),
+    not_yet(flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v))),
+    not_yet(deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", |c, v| port(&mut c.healthz_bind_address, v)), "use --healthz-bind-address")),
     switch("iptables-localhost-nodeports", "Serve node ports on 127/8 (iptables mode, IPv4)", |c, v| optional(&mut c.iptables.localhost_node_ports, v, boolean)),
     flag("iptables-masquerade-bit", "int32", "Bit of the packet mark that asks for source NAT, 0 to 31", |c, v| optional(&mut c.iptables.masquerade_bit, v, number)),
     flag("iptables-min-sync-period", "duration", "Least time between two writes of rules", min_sync_period),
     flag("iptables-sync-period", "duration", "How often the rules are looked after, and how long a failed write waits", sync_period),
-    list("ipvs-exclude-cidrs", "Virtual servers in these CIDRs are left alone", |c, v| append(&mut c.ipvs.exclude_cidrs, v)),
-    flag("ipvs-min-sync-period", "duration", "As --iptables-min-sync-period, in ipvs mode", |c, v| duration(&mut c.ipvs.min_sync_period, v)),
-    flag("ipvs-scheduler", "string", "Scheduler of ipvs mode", |c, v| text(&mut c.ipvs.scheduler, v)),
-    switch("ipvs-strict-arp", "Set arp_ignore and arp_announce in ipvs mode", |c, v| boolean(&mut c.ipvs.strict_arp, v)),
-    flag("ipvs-sync-period", "duration", "As --iptables-sync-period, in ipvs mode", |c, v| duration(&mut c.ipvs.sync_period, v)),
-    flag("ipvs-tcp-timeout", "duration", "Timeout of idle TCP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.tcp_timeout, v)),
-    flag("ipvs-tcpfin-timeout", "duration", "Timeout of TCP after FIN in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.tcp_fin_timeout, v)),
-    flag("ipvs-udp-timeout", "duration", "Timeout of UDP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.udp_timeout, v)),
+    not_yet(list("ipvs-exclude-cidrs", "Virtual servers in these CIDRs are left alone", |c, v| append(&mut c.ipvs.exclude_cidrs, v))),
+    not_yet(flag("ipvs-min-sync-period", "duration", "As --iptables-min-sync-period, in ipvs mode", |c, v| duration(&mut c.ipvs.min_sync_period, v))),
+    not_yet(flag("ipvs-scheduler", "string", "Scheduler of ipvs mode", |c, v| text(&mut c.ipvs.scheduler, v))),
+    not_yet(switch("ipvs-strict-arp", "Set arp_ignore and arp_announce in ipvs mode", |c, v| boolean(&mut c.ipvs.strict_arp, v))),
+    not_yet(flag("ipvs-sync-period", "duration", "As --iptables-sync-period, in ipvs mode", |c, v| duration(&mut c.ipvs.sync_period, v))),
+    not_yet(flag("ipvs-tcp-timeout", "duration", "Timeout of idle TCP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.tcp_timeout, v))),
+    not_yet(flag("ipvs-tcpfin-timeout", "duration", "Timeout of TCP after FIN in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.tcp_fin_timeout, v))),
+    not_yet(flag("ipvs-udp-timeout", "duration", "Timeout of UDP in ipvs mode; 0 leaves it", |c, v| duration(&mut c.ipvs.udp_timeout, v))),
     flag("kube-api-burst", "int32", "Requests to the API server at once", |c, v| number(&mut c.client_connection.burst, v)),
-    flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v)),
+    not_yet(flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v))),
     flag("kube-api-qps", "float32", "Requests a second to the API server", |c, v| number(&mut c.client_connection.qps, v)),
     flag("kubeconfig", "path", "How to reach the API server; without it and --master, the in-cluster way", |c, v| text(&mut c.client_connection.kubeconfig, v)),
-    over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
+    not_yet(over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
         let mut span = GoDuration::default();
         duration(&mut span, v)?;
         c.logging.flush_frequency = FlushFrequency::Duration(span);
         Ok(())
-    })),
-    over_file(flag("log-json-info-buffer-size", "quantity", "Alpha", |c, v| text(&mut c.logging.options.json.info_buffer_size, v))),
-    over_file(switch("log-json-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.json.split_stream, v))),
-    over_file(flag("log-text-info-buffer-size", "quantity", "Alpha", |c, v| text(&mut c.logging.options.text.info_buffer_size, v))),
-    over_file(switch("log-text-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.text.split_stream, v))),
-    over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v))),
+    }))),
+    not_yet(over_file(flag("log-json-info-buffer-size", "quantity", "How much of the JSON log is held back (alpha)", |c, v| text(&mut c.logging.options.json.info_buffer_size, v)))),
+    not_yet(over_file(switch("log-json-split-stream", "Errors to stderr, all else to stdout, as JSON (alpha)", |c, v| boolean(&mut c.logging.options.json.split_stream, v)))),
+    not_yet(over_file(flag("log-text-info-buffer-size", "quantity", "How much of the text log is held back (alpha)", |c, v| text(&mut c.logging.options.text.info_buffer_size, v)))),
+    not_yet(over_file(switch("log-text-split-stream", "Errors to stderr, all else to stdout, as text (alpha)", |c, v| boolean(&mut c.logging.options.text.split_stream, v)))),
+    not_yet(over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v)))),
     switch("masquerade-all", "Source NAT for all traffic to cluster IPs", masquerade_all),
-    flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v)),
-    deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", |c, v| port(&mut c.metrics_bind_address, v)), "use --metrics-bind-address"),
+    not_yet(flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v))),
+    not_yet(deprecated(flag("metrics-port", "int32", "Port of metrics-bind-address", |c, v| port(&mut c.metrics_bind_address, v)), "use --metrics-bind-address")),
     list("nodeport-addresses", "CIDRs of the host's addresses that serve node ports, or the one word primary", |c, v| append(&mut c.node_port_addresses, v)),
-    flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number)),
+    not_yet(flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number))),
     flag("pod-bridge-interface", "string", "For --detect-local-mode BridgeInterface", |c, v| text(&mut c.detect_local.bridge_interface, v)),
     flag("pod-interface-name-prefix", "string", "For --detect-local-mode InterfaceNamePrefix", |c, v| text(&mut c.detect_local.interface_name_prefix, v)),
-    switch("profiling", "Profiling pages on the metrics address", |c, v| boolean(&mut c.enable_profiling, v)),
-    flag("proxy-mode", "mode", "iptables (the default), nftables or ipvs", |c, v| text(&mut c.mode, v)),
-    flag("show-hidden-metrics-for-version", "string", "The previous minor version, to see metrics hidden since", |c, v| text(&mut c.show_hidden_metrics_for_version, v)),
-    over_file(flag("v", "level", "Verbosity of the log", |c, v| number(&mut c.logging.verbosity, v))),
-    over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file (text format)", vmodule)),
+    not_yet(switch("profiling", "Profiling pages on the metrics address", |c, v| boolean(&mut c.enable_profiling, v))),
+    flag("proxy-mode", "mode", "iptables (the default); nftables and ipvs are known and not there yet", |c, v| text(&mut c.mode, v)),
+    not_yet(flag("show-hidden-metrics-for-version", "string", "The previous minor version, to see metrics hidden since", |c, v| text(&mut c.show_hidden_metrics_for_version, v))),
+    over_file(flag("v", "level", "Verbosity of the log: 2 tells each write of rules, 5 everything", |c, v| number(&mut c.logging.verbosity, v))),
+    not_yet(over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file (text format)", vmodule))),
 ];
 
 #[cfg(test)]

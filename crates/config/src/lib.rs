@@ -6,7 +6,6 @@
 //! * What it deliberately does not know: files, flags, the API server.
 //! * Source of the facts: reference facts on upstream 1.36's v1alpha1 configuration, named by section in comments.
 
-mod cidr;
 mod decode;
 mod duration;
 pub mod flags;

@@ -1,8 +1,8 @@
 //! From configuration and node to the settings that decide what traffic should do (control.md 10).
 
-use crate::cidr::parse_cidr;
 use crate::types::KubeProxyConfiguration;
 use ipnet::IpNet;
+use model::address::parse_net;
 use model::{Family, LocalDetector, Mark, NodeFacts, NodePortAddresses, PerFamily, Settings};
 use std::net::IpAddr;
 
@@ -51,7 +51,7 @@ fn detector(config: &KubeProxyConfiguration, node: &NodeFacts, family: Family) -
         _ => config
             .cluster_cidr
             .split(',')
-            .filter_map(parse_cidr)
+            .filter_map(parse_net)
             .find(of_family)
             .map(LocalDetector::Cidr),
     }
@@ -72,7 +72,7 @@ fn node_port_addresses(
             .into_iter()
             .collect()
     } else {
-        configured.iter().filter_map(|text| parse_cidr(text)).collect()
+        configured.iter().filter_map(|text| parse_net(text)).collect()
     };
     let of_family: Vec<IpNet> = nets
         .into_iter()
@@ -106,7 +106,7 @@ pub fn node_ips(
             }
         }
     }
-    if let Some(bind) = crate::cidr::parse_ip(&config.bind_address).filter(|ip| !ip.is_unspecified()) {
+    if let Some(bind) = model::address::parse_ip(&config.bind_address).filter(|ip| !ip.is_unspecified()) {
         primary = Family::of(bind);
         *ips.get_mut(primary) = Some(bind);
     }

@@ -1,9 +1,9 @@
 //! The checks a configuration must pass, all reported at once (control.md 2.4).
 
 use crate::GoDuration;
-use crate::cidr::{parse_cidr, parse_ip};
 use crate::types::{FlushFrequency, KubeProxyConfiguration};
 use model::Family;
+use model::address::{parse_ip, parse_net};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -143,7 +143,7 @@ fn modes(config: &KubeProxyConfiguration, errors: &mut Errors) {
         );
         errors.not_negative("KubeProxyIPVSConfiguration.UDPTimeout", config.ipvs.udp_timeout);
         for (i, text) in config.ipvs.exclude_cidrs.iter().flatten().enumerate() {
-            if parse_cidr(text).is_none() {
+            if parse_net(text).is_none() {
                 let path = format!("KubeProxyIPVSConfiguration.ExcludeCidrs[{i}]");
                 errors.invalid(&path, text.as_str(), "must be a valid CIDR");
             }
@@ -246,7 +246,7 @@ fn node_port_addresses(config: &KubeProxyConfiguration, errors: &mut Errors) {
             }
             break;
         }
-        if parse_cidr(text).is_none() {
+        if parse_net(text).is_none() {
             errors.invalid(&path, text.as_str(), "must be a valid CIDR");
         }
     }
@@ -272,7 +272,7 @@ fn detect_local(config: &KubeProxyConfiguration, errors: &mut Errors) {
 
 fn cluster_cidrs(config: &KubeProxyConfiguration, errors: &mut Errors) {
     let list: Vec<&str> = config.cluster_cidr.split(',').collect();
-    let nets: Vec<_> = list.iter().map(|text| parse_cidr(text)).collect();
+    let nets: Vec<_> = list.iter().map(|text| parse_net(text)).collect();
     let families: Vec<Family> = nets.iter().flatten().map(|net| Family::of(net.addr())).collect();
     let path = "DetectLocalConfiguration.ClusterCIDRs";
     if list.len() > 2 {

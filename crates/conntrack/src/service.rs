@@ -77,6 +77,10 @@ impl ServiceFlows {
     /// endpoints that are not serving, its rules go there, and its flows would be deleted over and over (ADR 10).
     pub fn of(service: &Service, slices: &[&Slice], context: &Context<'_>, tcp: TcpOption) -> Self {
         let mut flows = ServiceFlows::default();
+        // Most services are TCP alone, and deciding about one takes time.
+        if !service.ports.iter().any(|port| is_watched(port.protocol, tcp)) {
+            return flows;
+        }
         let (Some(desired), _) = resolve(service, slices, context) else {
             return flows;
         };

@@ -1,9 +1,11 @@
 //! What goes into the engine and what comes out of it.
 
 use iptables::ast::ChainName;
+use iptables::diff::harm::Harm;
 use iptables::diff::observe::{Observation, Reading};
 use iptables::plan::Step;
 use model::{Family, Note, ServiceName};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Something that happened at the kernel's side.
@@ -108,8 +110,12 @@ pub enum Report {
         family: Family,
         /// How many services are concerned.
         services: usize,
-        /// Whether static chains or jumps are.
-        node: bool,
+        /// What is missing or changed.
+        what: Harm,
+        /// Who was the last to write into our chains, as far as the kernel told.
+        by: Option<Arc<str>>,
+        /// How long the next repair waits at least, once there have been many in a short time.
+        backing_off: Option<Duration>,
     },
     /// A chain of ours that nobody wants cannot be deleted; something leads to it that is not ours.
     Stuck {

@@ -10,13 +10,16 @@
 
 mod answer;
 mod batching;
+mod disturbed;
 
+use crate::disturbance::{Disturbance, Extent};
 use crate::event::{Effect, Report, RunKind, StepSize};
 use crate::fault::{Fault, Seeded};
 use crate::pace::{Backoff, Pace};
 use crate::queue::{Item, Queue, Rank};
 use crate::world::World;
 use crate::{Backend, EngineConfig, Status};
+use disturbed::Disturbed;
 use iptables::diff::batch::Batch;
 use iptables::diff::have::Have;
 use iptables::diff::observe::Reading;
@@ -55,6 +58,9 @@ pub(crate) struct FamilyLoop {
     /// The most it grows to again: fewer after a step was too large.
     step_most: usize,
     next_look: Duration,
+    disturbed: Disturbed,
+    /// What the reading under way is to verify.
+    verifying: Option<Disturbance>,
     /// The generation at the last look.
     generation: Option<u32>,
     /// When the last full sync ended.
@@ -69,6 +75,8 @@ enum Need {
     Nothing,
     /// The chains that tell whether somebody was at our rules.
     Look,
+    /// The same, and the chains that somebody else touched.
+    Verify,
     /// The same, and what a failed step touched.
     Doubted,
     /// All of it.
@@ -154,6 +162,8 @@ impl FamilyLoop {
             step_limit: config.step_services.max(1),
             step_most: config.step_services.max(1),
             next_look: Duration::ZERO,
+            disturbed: Disturbed::default(),
+            verifying: None,
             generation: None,
             last_full: None,
             reports: Vec::new(),
@@ -169,6 +179,11 @@ impl FamilyLoop {
         if self.changed.items.len() > before {
             self.changed.since.get_or_insert(now);
         }
+    }
+
+    /// Somebody else wrote into our tables.
+    pub(crate) fn disturb(&mut self, disturbance: Disturbance, now: Duration) {
+        self.disturbed.note(disturbance, now, self.config.sync_period);
     }
 
     /// What is to be done now, if anything. Nothing while an answer is awaited.
@@ -204,7 +219,13 @@ impl FamilyLoop {
         }
         let changed = self.changed.since.map(|_| self.pace.earliest());
         let troubled = self.troubled.values().map(|trouble| trouble.retry_at).min();
-        let times = [changed, troubled, Some(self.next_look), self.full_at()];
+        let times = [
+            changed,
+            troubled,
+            Some(self.next_look),
+            self.disturbed.at(),
+            self.full_at(),
+        ];
         let first = times.into_iter().flatten().min()?;
         Some(first.max(self.failures.blocked_until))
     }
@@ -243,6 +264,27 @@ impl FamilyLoop {
         } else if self.next_look <= now {
             self.need = self.need.max(Need::Look);
         }
+        if self.disturbed.at().is_some_and(|at| at <= now) {
+            self.verify(now);
+        }
+    }
+
+    /// What somebody else touched is read with the next reading.
+    fn verify(&mut self, now: Duration) {
+        if self.disturbed.extent() == Extent::Everything && self.run.is_some() {
+            // A reading of everything begins its run anew.
+            return;
+        }
+        let disturbance = self.disturbed.take(now);
+        if self.need == Need::Everything && self.last_full.is_none() {
+            // Nothing is known yet that could have been harmed.
+            return;
+        }
+        self.need = self.need.max(match disturbance.extent {
+            Extent::Suspects | Extent::Look => Need::Verify,
+            Extent::Everything => Need::Everything,
+        });
+        self.verifying = Some(disturbance);
     }
 
     fn is_full_run(&self) -> bool {
@@ -252,8 +294,14 @@ impl FamilyLoop {
     fn observe(&mut self) -> Option<Effect> {
         let (reading, unless) = match self.need {
             Need::Nothing => return None,
+            // All of a table is read there in any case, and nothing else tells of a rule that is lost in it.
+            Need::Look if self.is_legacy() => (Reading::look_and(self.have.all_chains()), None),
             Need::Look => (Reading::look(), self.generation),
-            Need::Doubted => (Reading::look_and(self.have.doubted_chains()), None),
+            Need::Verify | Need::Doubted => {
+                let suspects = self.verifying.iter().flat_map(|verifying| &verifying.suspects);
+                let chains = self.have.doubted_chains().chain(suspects.copied());
+                (Reading::look_and(chains), None)
+            }
             Need::Everything => (Reading::Everything, None),
         };
         self.out = Some(Outstanding::Reading(self.need));

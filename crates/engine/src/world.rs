@@ -6,7 +6,7 @@ use crate::queue::Rank;
 use iptables::build::{
     self, BuildContext, Capabilities, EndpointComments, InvalidPackets, NodeRules, ServiceRules,
 };
-use model::crossing::LARGE_CLUSTER_ENDPOINTS;
+use model::crossing::{ListedEndpoints, listed_by};
 use model::resolve::{Context, resolve, resolve_node};
 use model::snapshot::{Change, Snapshot, Touched};
 use model::{DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
@@ -24,7 +24,7 @@ pub(crate) struct World {
     uncounted: BTreeSet<ServiceName>,
     /// How many endpoints each service lists: the parts of the large-cluster count.
     listed: BTreeMap<ServiceName, PerFamily<usize>>,
-    totals: PerFamily<usize>,
+    totals: PerFamily<ListedEndpoints>,
     /// The notes of services that have any.
     notes: BTreeMap<ServiceName, Vec<Note>>,
     seeded: Seeded,
@@ -149,11 +149,7 @@ impl World {
 
     /// Whether rules written now carry the comments of endpoints.
     pub(crate) fn comments(&self, family: Family) -> EndpointComments {
-        if *self.totals.get(family) > LARGE_CLUSTER_ENDPOINTS {
-            EndpointComments::Omitted
-        } else {
-            EndpointComments::Kept
-        }
+        EndpointComments::for_cluster(self.totals.get(family))
     }
 
     /// Brings counts and notes up to date, and says what is new.
@@ -180,14 +176,12 @@ impl World {
         let counts = PerFamily::from_fn(|family| {
             let (desired, new) = self.resolve(family, &name);
             notes.extend(new);
-            desired.map_or(0, |desired| {
-                desired.ports.iter().map(|port| port.listed_endpoints).sum()
-            })
+            desired.as_ref().map_or(0, listed_by)
         });
         let known = self.listed.remove(&name).unwrap_or_default();
         for family in Family::ALL {
             let total = self.totals.get_mut(family);
-            *total = *total - known.get(family) + counts.get(family);
+            total.replace(*known.get(family), *counts.get(family));
         }
         if counts != PerFamily::default() {
             self.listed.insert(name.clone(), counts);

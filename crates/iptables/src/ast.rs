@@ -355,6 +355,11 @@ impl CtState {
         CtState::Dnat,
     ];
 
+    /// The state of this word.
+    pub fn from_word(word: &str) -> Option<CtState> {
+        CtState::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
     /// The state's word.
     pub fn as_str(self) -> &'static str {
         match self {

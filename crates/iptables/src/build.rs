@@ -14,7 +14,7 @@ pub use service::service;
 pub use terms::{MAX_COMMENT, probability};
 
 use crate::ast::{ChainName, Ports, Rule, TableName};
-use model::crossing::{LARGE_CLUSTER_ENDPOINTS, ListedEndpoints};
+use model::crossing::ListedEndpoints;
 use std::collections::BTreeMap;
 
 /// What the rules' form depends on besides what traffic should do.
@@ -59,15 +59,6 @@ impl EndpointComments {
     /// What upstream does in a cluster whose services list this many endpoints (iptables.md 12, large cluster mode).
     pub fn for_cluster(listed: &ListedEndpoints) -> EndpointComments {
         if listed.is_large() {
-            EndpointComments::Omitted
-        } else {
-            EndpointComments::Kept
-        }
-    }
-
-    /// The same for a count that is kept elsewhere.
-    pub fn for_listed(endpoints: usize) -> EndpointComments {
-        if endpoints > LARGE_CLUSTER_ENDPOINTS {
             EndpointComments::Omitted
         } else {
             EndpointComments::Kept

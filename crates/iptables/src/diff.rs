@@ -3,6 +3,7 @@
 //! * [`compact`]: small forms of chains and rules. What is remembered of the kernel is made of them.
 //! * [`observe`]: readings of the kernel, taken in chain by chain.
 //! * [`have`]: what the kernel is believed to hold. It changes only by a reading, or when the kernel said yes to a step.
+//! * [`harm`]: what a reading shows to be other than it was left, named and taken in.
 //! * [`service`], [`node`], [`sweep`]: the difference of one service, of the node's part, and of what nobody wants,
 //!   each added to a [`batch::Batch`], which is a [`crate::plan::Step`] and what is to be remembered once it is done.
 //!
@@ -15,6 +16,7 @@
 
 pub mod batch;
 pub mod compact;
+pub mod harm;
 pub mod have;
 pub mod node;
 pub mod observe;

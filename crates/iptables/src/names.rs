@@ -94,6 +94,13 @@ impl StaticChain {
         NAMES[self as usize].clone()
     }
 
+    /// Which of them a chain of this table is.
+    pub fn of(table: TableName, chain: &str) -> Option<StaticChain> {
+        StaticChain::ALL
+            .into_iter()
+            .find(|c| c.as_str() == chain && c.tables().contains(&table))
+    }
+
     /// The tables in which we write this chain.
     pub fn tables(self) -> &'static [TableName] {
         match self {
@@ -210,15 +217,16 @@ pub fn owner_of(table: TableName, chain: &str) -> Owner {
     if KUBELET.contains(&chain) {
         return Owner::Kubelet;
     }
-    let is_static = StaticChain::ALL
-        .iter()
-        .any(|c| c.as_str() == chain && c.tables().contains(&table));
-    let is_own = table == TableName::Nat && OwnChain::of(chain).is_some();
-    if is_static || is_own {
+    if StaticChain::of(table, chain).is_some() || is_services(table, chain) {
         Owner::Ours
     } else {
         Owner::Foreign
     }
+}
+
+/// Whether a chain is one of a service port or an endpoint.
+pub fn is_services(table: TableName, chain: &str) -> bool {
+    table == TableName::Nat && OwnChain::of(chain).is_some()
 }
 
 /// The first 16 characters of the base32 form of the SHA-256 of the joined parts: the first ten bytes of the hash.

@@ -28,7 +28,9 @@ pub struct Step {
     pub services: Vec<ServiceName>,
     /// Per table, what one restore writes.
     pub write: BTreeMap<TableName, TableWrite>,
-    /// Dispatch rules to delete after the restore, first match each. A rule that is not there is no error.
+    /// Dispatch rules to delete, the old copy where the restore inserts an equal one: on `nf_tables` after the restore,
+    /// last match each; on legacy within it before anything is inserted, first match each. A rule that is not there
+    /// is no error.
     pub delete: Vec<(TableName, ChainName, Rule)>,
     /// Chains to delete last, emptied first. A chain that is not there is no error.
     pub retire: Vec<(TableName, ChainName)>,

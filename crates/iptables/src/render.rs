@@ -3,10 +3,14 @@
 //! Everything is written into a [`fmt::Write`] piece by piece, or comes as a value with [`fmt::Display`], so that a
 //! large table is never held as text.
 
+mod part;
+mod plan;
 mod rule;
 mod save;
 mod step;
 
+pub use part::{NodeRulesText, ServiceRulesText};
+pub use plan::PlanText;
 pub use rule::RuleText;
 pub(crate) use rule::TEXT_OPTIONS;
 pub use save::{RestoreText, SaveText};

@@ -1,9 +1,9 @@
 //! The steps of a plan as restore text.
 
 use iptables::ast::{ChainName, Rule, TableName, Target};
-use iptables::plan::{Step, TableWrite};
-use iptables::render::{RetireText, StepText, Tool};
-use model::Family;
+use iptables::plan::{Plan, Step, TableWrite};
+use iptables::render::{PlanText, RetireText, StepText, Tool};
+use model::{Family, ServiceName};
 use std::collections::BTreeMap;
 
 fn chain(name: &str) -> ChainName {
@@ -125,4 +125,40 @@ fn a_step_with_nothing_to_restore_is_no_text() {
     };
     assert_eq!(text(&step, Tool::NfTables), "");
     assert_ne!(text(&step, Tool::Legacy), "");
+}
+
+#[test]
+fn for_people_a_plan_reads_like_a_diff() {
+    let mut first = full_step();
+    first.services = vec![ServiceName::new("ns", "a"), ServiceName::new("ns", "b")];
+    let second = Step {
+        delete: vec![(TableName::Filter, chain("KUBE-SERVICES"), jump("KUBE-OLD"))],
+        ..Step::default()
+    };
+    let plan = Plan {
+        steps: vec![first, second],
+    };
+    let family = Family::V4;
+    assert_eq!(
+        PlanText { plan: &plan, family }.to_string(),
+        "\
+step 1: ns/a, ns/b
++ ensure filter KUBE-FIREWALL
++ ensure nat KUBE-PROXY-CANARY
++ write nat KUBE-SEP-A
++ write nat KUBE-SVC-B
++     -j KUBE-SEP-A
++     -j RETURN
++ insert nat KUBE-SERVICES -j KUBE-SVC-B
++ insert nat KUBE-SERVICES -j KUBE-EXT-B
++ append nat KUBE-NODEPORTS -j KUBE-EXT-B
+- remove nat KUBE-SEP-Z
+- remove nat KUBE-FW-B
+- delete nat KUBE-SERVICES -j KUBE-SVC-OLD
+- retire nat KUBE-SVC-OLD
+- retire nat KUBE-EXT-OLD
+step 2:
+- delete filter KUBE-SERVICES -j KUBE-OLD
+"
+    );
 }

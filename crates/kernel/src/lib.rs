@@ -15,8 +15,10 @@ mod lines;
 mod live;
 pub mod nfacct;
 mod nft;
+mod ours;
 pub mod probe;
 mod process;
+mod rule_watch;
 mod socket;
 pub mod sysctl;
 mod trace_table;
@@ -24,6 +26,7 @@ mod watch;
 
 pub use fake::FakeKernel;
 pub use live::LiveKernel;
+pub use rule_watch::{ForeignCommit, RuleWatch, Touch, Touched};
 pub use socket::SocketError;
 pub use trace_table::{TraceTable, Traced};
 pub use watch::{Committed, GenerationWatch, TraceWatch};

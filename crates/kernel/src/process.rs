@@ -71,6 +71,7 @@ impl Invocation<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(RunError::Start)?;
+        crate::ours::remember(child.id());
         let deadline = Instant::now() + self.timeout;
         let ended = Talk::with(&mut child, self.input)
             .and_then(|mut talk| {

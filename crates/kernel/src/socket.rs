@@ -309,7 +309,10 @@ impl Socket {
             let count = self.receive(RecvFlags::empty())?;
             for message in Messages::new(&self.buffer[..count]) {
                 let message = message?;
-                let Some(index) = sequences.iter().position(|asked| *asked == message.header.sequence) else {
+                let Some(index) = sequences
+                    .iter()
+                    .position(|asked| *asked == message.header.sequence)
+                else {
                     continue;
                 };
                 match Reply::read(message)? {
@@ -335,6 +338,7 @@ impl Socket {
             return Ok(());
         };
         self.sequence = batch.next_sequence();
+        crate::ours::remember(self.port);
         self.send(&batch.bytes)?;
         loop {
             let count = self.receive(RecvFlags::empty())?;

@@ -21,7 +21,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    fn new(port: u32, generation: &Generation<'_>) -> Committed {
+    pub(crate) fn new(port: u32, generation: &Generation<'_>) -> Committed {
         Committed {
             generation: generation.id,
             port,
@@ -156,7 +156,7 @@ impl AsFd for TraceWatch {
 }
 
 /// Waits until there is something to read; `false` when the time came first.
-fn readable(socket: &Socket, until: Instant) -> Result<bool, SocketError> {
+pub(crate) fn readable(socket: &Socket, until: Instant) -> Result<bool, SocketError> {
     loop {
         let Some(left) = until.checked_duration_since(Instant::now()) else {
             return Ok(false);

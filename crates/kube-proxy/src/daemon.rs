@@ -6,6 +6,9 @@ use clap::ArgMatches;
 use proxy::{From, ProxyOptions};
 use std::io::IsTerminal;
 use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Runs until killed.
 ///
@@ -24,6 +27,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             None => From::Api { master: args.master },
         },
         node_name: args.node_name.as_str().into(),
+        tcp: args.tcp,
         config: args.config,
     };
     // Two threads: the sources' and a spare one; each family's rules have a thread of their own.
@@ -42,10 +46,14 @@ fn start_log(verbosity: u32) {
         2..=4 => Level::DEBUG,
         _ => Level::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(std::io::stderr().is_terminal());
+    let mut filter = Targets::new().with_default(level);
+    if level <= Level::INFO {
+        // The client library logs every failed request; the watches say it once, with the next step.
+        filter = filter.with_target("kube_client", LevelFilter::OFF);
+    }
+    tracing_subscriber::registry().with(filter).with(lines).init();
 }

@@ -3,9 +3,13 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use config::KubeProxyConfiguration;
-use config::flags::{FLAGS, Flag, FlagKind, WithConfig};
+use config::flags::{Effect, FLAGS, Flag, FlagKind, WithConfig};
+use proxy::TcpOption;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Ours: upstream never cuts TCP connections.
+const CUT_GONE_TCP: &str = "conntrack-cut-gone-tcp";
 
 /// What the command line asks the daemon to do.
 pub struct DaemonArgs {
@@ -17,6 +21,8 @@ pub struct DaemonArgs {
     pub manifests: Option<PathBuf>,
     /// The Node's name: `--hostname-override`, else the file's, else the host's; trimmed, lower case.
     pub node_name: String,
+    /// `--conntrack-cut-gone-tcp`, which counts beside `--config`.
+    pub tcp: TcpOption,
     /// What was odd and goes to the log: unknown fields, flags that a file replaces.
     pub warnings: Vec<String>,
 }
@@ -27,7 +33,7 @@ pub fn add_to(command: Command) -> Command {
         value(
             "config",
             "path",
-            "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --hostname-override and the logging flags",
+            "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --conntrack-cut-gone-tcp, --hostname-override and the logging flags",
         ),
         value(
             "hostname-override",
@@ -45,7 +51,11 @@ pub fn add_to(command: Command) -> Command {
             "A file or folder of manifests to take objects from, watched, in place of an API server",
         ),
     ];
-    command.args(own).args(FLAGS.iter().map(arg))
+    let cut = Arg::new(CUT_GONE_TCP)
+        .long(CUT_GONE_TCP)
+        .action(ArgAction::SetTrue)
+        .help("Cut TCP connections to an endpoint that no slice of its service lists any more, so that clients need not wait for a timeout; never done without it");
+    command.args(own).arg(cut).args(FLAGS.iter().map(arg))
 }
 
 fn value(name: &'static str, value_name: &'static str, help: &'static str) -> Arg {
@@ -58,6 +68,10 @@ fn arg(flag: &'static Flag) -> Arg {
         .action(ArgAction::Append)
         .allow_hyphen_values(true);
     let arg = if flag.name == "v" { arg.short('v') } else { arg };
+    let arg = match flag.effect {
+        Effect::AsSaid => arg,
+        Effect::NotYet => arg.help_heading("Accepted, without effect so far"),
+    };
     match flag.kind {
         FlagKind::Bool => arg
             .num_args(0..=1)
@@ -101,6 +115,11 @@ impl DaemonArgs {
         Ok(DaemonArgs {
             node_name: node_name(&config)?,
             config,
+            tcp: if matches.get_flag(CUT_GONE_TCP) {
+                TcpOption::CutGone
+            } else {
+                TcpOption::Never
+            },
             master: matches.get_one("master").cloned(),
             manifests: matches.get_one::<String>("manifests").map(PathBuf::from),
             warnings,
@@ -179,6 +198,9 @@ fn apply_flags(
                 flag.name
             ));
             continue;
+        }
+        if flag.effect == Effect::NotYet {
+            warnings.push(format!("flag --{} has no effect so far", flag.name));
         }
         for value in values {
             (flag.apply)(config, value).map_err(|reason| {

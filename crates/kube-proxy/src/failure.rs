@@ -70,6 +70,5 @@ fn is_closed_pipe(err: &Error) -> bool {
 
 /// The chain of causes in one line: what was attempted, then why not.
 fn print(err: &Error) {
-    let causes: Vec<String> = err.chain().map(ToString::to_string).collect();
-    anstream::eprintln!("kube-proxy: {}", causes.join(": "));
+    anstream::eprintln!("kube-proxy: {}", cluster::chain(err.as_ref()));
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The node and the objects a tool is asked about.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ClusterArgs {
-    /// Manifests of Services, EndpointSlices and Nodes: a file, a folder, or - for standard input.
+    /// Manifests of Services, `EndpointSlices` and Nodes: a file, a folder, or `-` for standard input.
     #[arg(long, value_name = "PATH|-", help_heading = "Cluster and node")]
     pub manifests: Option<PathBuf>,
     /// The node whose rules are meant.
@@ -73,7 +73,7 @@ impl ClusterArgs {
         let settings = config::settings(&config, &facts);
         let desired = PerFamily::from_fn(|family| {
             let (desired, notes) = Desired::from_snapshot(&snapshot, family, &facts, &settings);
-            notes.iter().for_each(|note| anstream::eprintln!("note: {note}"));
+            tell("note", &notes);
             desired
         });
         Ok(World {
@@ -90,9 +90,7 @@ impl ClusterArgs {
             Some(path) => load_config(path, &mut warnings)?,
             None => KubeProxyConfiguration::defaults(),
         };
-        warnings
-            .iter()
-            .for_each(|warning| anstream::eprintln!("warning: {warning}"));
+        tell("warning", &warnings);
         if let Some(cidr) = &self.cluster_cidr {
             config.cluster_cidr.clone_from(cidr);
         }
@@ -197,23 +195,21 @@ fn read_objects(path: &Path) -> Result<Snapshot> {
         }
         anstream::eprintln!("note: objects of these kinds are not read: {kinds}");
     }
-    reading
-        .errors
-        .iter()
-        .for_each(|error| anstream::eprintln!("warning: {error}"));
-    reading
-        .doubles
-        .iter()
-        .for_each(|line| anstream::eprintln!("warning: {line}"));
-    reading
-        .notes
-        .iter()
-        .for_each(|note| anstream::eprintln!("note: {note}"));
+    tell("warning", &reading.errors);
+    tell("warning", &reading.doubles);
+    tell("note", &reading.notes);
     let mut snapshot = Snapshot::new();
     for object in reading.objects {
         snapshot.apply(Change::Apply(object));
     }
     Ok(snapshot)
+}
+
+/// What is no answer goes to stderr, a line each.
+fn tell<T: std::fmt::Display>(kind: &str, lines: &[T]) {
+    for line in lines {
+        anstream::eprintln!("{kind}: {line}");
+    }
 }
 
 /// The kinds that nobody here reads, each once.

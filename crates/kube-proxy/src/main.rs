@@ -29,8 +29,15 @@ enum Tool {
 #[derive(clap::Parser)]
 #[command(
     name = "kube-proxy",
+    version,
     about = "Programs the kernel so that traffic to a Kubernetes Service reaches a pod that may have it.",
     long_about = None,
+    after_help = "Without a command it is the daemon. Examples:
+  kube-proxy --config /var/lib/kube-proxy/config.conf
+  kube-proxy --kubeconfig /etc/kubernetes/kube-proxy.conf --hostname-override node-a
+  kube-proxy --manifests ./cluster --hostname-override node-a
+
+Exit status: of the daemon 1 when it cannot start; of the commands 1 for findings, 2 when there is no answer.",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true

@@ -1,29 +1,39 @@
-//! `kube-proxy render`: the rules a cluster's objects become on a node.
+//! `kube-proxy render`: what a cluster's objects become on a node, stage by stage.
+
+mod first_load;
 
 use crate::failure::Answer;
-use crate::input::{AddressArgs, ClusterArgs, EVERY_CAPABILITY};
+use crate::input::{AddressArgs, ClusterArgs, EVERY_CAPABILITY, World};
 use anyhow::{Context, Result};
+use first_load::first_load;
 use iptables::ast::Ports;
 use iptables::build::{Capabilities, Nfacct};
-use iptables::render::{RestoreText, SaveText};
+use iptables::render::{PlanText, RestoreText, SaveText};
 use model::Family;
+use model::text::{DesiredText, SnapshotText};
 use std::io::Write;
 
-/// Show the rules a cluster's objects become on a node, without root and without touching anything.
+/// Show what a cluster's objects become on a node, stage by stage, without root and without touching anything.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   kubectl get svc,endpointslices,nodes -A -o yaml | kube-proxy render --manifests - --node node-a
   kube-proxy render --manifests ./cluster --node node-a --form restore --family ipv4 | iptables-restore --test --noflush
-  kube-proxy render --manifests ./cluster --node node-a | grep KUBE-SVC")]
+  kube-proxy render --manifests ./cluster --node node-a | grep KUBE-SVC
+  kube-proxy render --manifests ./cluster --node node-a --stage snapshot            # what was read
+  kube-proxy render --manifests ./cluster --node node-a --stage desired             # which route traffic takes, and why
+  kube-proxy render --manifests ./cluster --node node-a --stage plan --family ipv4  # steps of a first load")]
 pub struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     addresses: AddressArgs,
-    /// Which family's rules.
+    /// Which stage: objects as they were read, what traffic should do, rules, or the steps of a first load.
+    #[arg(long, value_enum, default_value_t = Stage::Rules)]
+    stage: Stage,
+    /// Which family's part. Objects are of both.
     #[arg(long, value_enum, default_value_t = Which::Both)]
     family: Which,
-    /// As `iptables-save` would print them, or as input for `iptables-restore --noflush`.
+    /// Rules as `iptables-save` would print them, or as input for `iptables-restore --noflush`.
     #[arg(long, value_enum, default_value_t = Form::Save)]
     form: Form,
     /// For hosts whose iptables is older than 1.6.2: MASQUERADE without --random-fully.
@@ -45,6 +55,19 @@ enum Which {
     Both,
 }
 
+/// Stages on the way from objects to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    /// The objects as they were read and checked.
+    Snapshot,
+    /// What traffic should do: endpoints, routes and reasons.
+    Desired,
+    /// The rules.
+    Rules,
+    /// The steps with which an empty kernel (`nf_tables`) gets the rules.
+    Plan,
+}
+
 /// Forms of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
@@ -64,37 +87,57 @@ impl Which {
     }
 }
 
-/// Prints the rules.
+/// Prints a stage.
 ///
 /// # Errors
 /// When objects, node or configuration can't be read, or stdout is closed.
 pub fn run(args: &Args) -> Result<Answer> {
+    if args.form == Form::Restore && args.stage != Stage::Rules {
+        anyhow::bail!("--form restore is a form of rules: leave --stage out");
+    }
     if args.form == Form::Restore && args.family == Which::Both {
         anyhow::bail!("restore input is for one family's tool: add --family ipv4 or --family ipv6");
     }
     let world = args.cluster.load(&args.addresses.addresses()?)?;
-    let capabilities = args.capabilities();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for family in args.family.families() {
-        let ruleset = world.ruleset(*family, capabilities);
-        let heading = if *family == Family::V4 {
-            "iptables"
-        } else {
-            "ip6tables"
-        };
-        let text = match args.form {
-            Form::Save => SaveText::new(&ruleset, *family).to_string(),
-            Form::Restore => RestoreText {
-                ruleset: &ruleset,
-                family: *family,
-            }
-            .to_string(),
-        };
-        let printed = write!(out, "# {heading}\n{text}");
-        printed.context("cannot write the rules")?;
-    }
-    out.flush().context("cannot write the rules")?;
+    print(args, &world, &mut out).context("cannot write to stdout")?;
     Ok(Answer::Clean)
+}
+
+fn print(args: &Args, world: &World, out: &mut impl Write) -> std::io::Result<()> {
+    if args.stage == Stage::Snapshot {
+        write!(out, "{}", SnapshotText(&world.snapshot))?;
+        return out.flush();
+    }
+    for family in args.family.families().iter().copied() {
+        let heading = match family {
+            Family::V4 => "iptables",
+            Family::V6 => "ip6tables",
+        };
+        writeln!(out, "# {heading}")?;
+        print_family(args, world, family, out)?;
+    }
+    out.flush()
+}
+
+fn print_family(args: &Args, world: &World, family: Family, out: &mut impl Write) -> std::io::Result<()> {
+    let capabilities = args.capabilities();
+    match (args.stage, args.form) {
+        (Stage::Snapshot, _) => Ok(()),
+        (Stage::Desired, _) => write!(out, "{}", DesiredText(world.desired.get(family))),
+        (Stage::Plan, _) => {
+            let plan = &first_load(world, family, capabilities);
+            write!(out, "{}", PlanText { plan, family })
+        }
+        (Stage::Rules, Form::Save) => {
+            let ruleset = world.ruleset(family, capabilities);
+            write!(out, "{}", SaveText::new(&ruleset, family))
+        }
+        (Stage::Rules, Form::Restore) => {
+            let ruleset = &world.ruleset(family, capabilities);
+            write!(out, "{}", RestoreText { ruleset, family })
+        }
+    }
 }
 
 impl Args {

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A scratch folder with one good cluster.
 struct Scratch(tempfile::TempDir);
@@ -36,16 +36,28 @@ impl Scratch {
     }
 }
 
-/// Status and complaints.
-fn run(args: &[&str]) -> (Option<i32>, String) {
+fn output(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
-    let output = command
+    command
         .args(args)
         .env("NO_COLOR", "1")
         .stdin(Stdio::null())
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// Status and complaints.
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let output = output(args);
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// What it prints when all is well.
+#[track_caller]
+fn prints(args: &[&str]) -> String {
+    let output = output(args);
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// It ends with this status, and its last line has all these words.
@@ -151,6 +163,25 @@ fn tools_name_the_flag_that_is_wrong() {
         2,
         &["--family"],
     );
+    says(
+        &[
+            "render",
+            "--manifests",
+            &good,
+            "--form",
+            "restore",
+            "--stage",
+            "plan",
+        ],
+        2,
+        &["--stage"],
+    );
+    let (status, complaints) = run(&["render", "--manifests", &good, "--stage", "magic"]);
+    assert_eq!(status, Some(2), "{complaints}");
+    assert!(
+        complaints.contains("snapshot, desired, rules, plan"),
+        "{complaints}"
+    );
     for args in [
         &["render", "--sillyness"][..],
         &["trace", "--from", "nobody", "--to", "10.0.0.1:80"],
@@ -158,6 +189,38 @@ fn tools_name_the_flag_that_is_wrong() {
         let (status, complaints) = run(args);
         assert_eq!(status, Some(2), "{complaints}");
         assert!(complaints.contains("--help"), "{complaints}");
+    }
+}
+
+#[test]
+fn every_stage_prints_itself() {
+    let scratch = Scratch::new();
+    let good = scratch.good();
+    let stage = |more: &[&str]| prints(&[&["render", "--manifests", &good], more].concat());
+    assert_eq!(
+        stage(&["--stage", "snapshot"]),
+        "Node node-a\nService ns/svc ClusterIP\n  policy internal Cluster, external Cluster\n  \
+         cluster IP 10.96.0.1\n  port TCP 80\n"
+    );
+    let desired = stage(&["--stage", "desired", "--family", "ipv4"]);
+    assert!(desired.starts_with("# iptables\nIPv4\n"), "{desired}");
+    let route = "  cluster IP 10.96.0.1:80 from pod: reject (NoEndpoints)\n";
+    assert!(desired.contains(route), "{desired}");
+    let plan = stage(&["--stage", "plan", "--family", "ipv6"]);
+    assert!(plan.starts_with("# ip6tables\nstep 1:"), "{plan}");
+    assert_eq!(stage(&[]), stage(&["--stage", "rules"]));
+    let both = stage(&["--stage", "plan"]);
+    assert!(
+        both.contains("# iptables\nstep 1: ns/svc\n") && both.ends_with(&plan),
+        "{both}"
+    );
+}
+
+#[test]
+fn render_help_shows_how_each_stage_is_asked_for() {
+    let help = prints(&["render", "--help"]);
+    for stage in ["snapshot", "desired", "plan"] {
+        assert!(help.contains(&format!("--stage {stage}")), "{help}");
     }
 }
 
@@ -211,6 +274,13 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
         &["--manifests", &good, "--hostname-override", " "],
         1,
         &["hostname-override"],
+    );
+    // A warning, and so not the last line.
+    let (status, complaints) = run(&["--manifests", "/nowhere", "--oom-score-adj", "1"]);
+    assert_eq!(status, Some(1), "{complaints}");
+    assert!(
+        complaints.contains("flag --oom-score-adj has no effect"),
+        "{complaints}"
     );
     let (status, complaints) = run(&["--sillyness"]);
     assert_eq!(status, Some(1), "{complaints}");

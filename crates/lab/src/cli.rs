@@ -20,9 +20,11 @@ const PREFIX: &str = "kp";
 /// How long a proxy may take to end by itself.
 const PROXY_ENDS: Duration = Duration::from_secs(5);
 
-/// What `kube-proxy lab` prints when it does not understand.
+/// What `kube-proxy lab --help` prints, and what it adds when it does not understand.
 pub const USAGE: &str = "\
 usage: kube-proxy lab COMMAND [--prefix P]
+  demo    [--output FORM] [--tamper COMMAND]     three requests through a Service, every rule predicted and observed
+                                                 (`kube-proxy lab demo --help` tells more)
   up      [--topology FILE | --cluster FILE]     build a lab that stays until `lab down` (needs root)
   run     [--topology FILE | --cluster FILE] [--manifests DIR] [--config FILE] [-- COMMAND ...]
           build a lab for one command (a shell if none is given), with this binary running as the proxy on each
@@ -38,6 +40,10 @@ cluster: node-a at 192.168.50.238, node-b at .239, spring-test and sender behind
 /// `ourselves` is the command whose last word is `lab`, with which the lab starts its servers and proxies: usually
 /// the program's path and `lab`.
 pub fn run(args: &[String], ourselves: &[String]) -> u8 {
+    if asks_for_help(args) {
+        print(USAGE);
+        return 0;
+    }
     let result = match args.split_first() {
         Some((command, rest)) if command == "serve" => serve::run(rest).map(|()| 0),
         Some((command, rest)) => Request::parse(rest).and_then(|request| request.run(command, ourselves)),
@@ -47,6 +53,12 @@ pub fn run(args: &[String], ourselves: &[String]) -> u8 {
         complain(&error.chain());
         2
     })
+}
+
+/// Whether our own words ask for help; those behind `--` are another command's.
+fn asks_for_help(args: &[String]) -> bool {
+    let mut ours = args.iter().take_while(|arg| *arg != "--");
+    ours.any(|arg| arg == "--help" || arg == "-h") || args == ["help"]
 }
 
 /// What was asked for.
@@ -347,6 +359,14 @@ mod tests {
         ] {
             assert_eq!(run(&args(text), &[]), 2, "{text}");
         }
+    }
+
+    #[test]
+    fn help_is_an_answer_unless_it_is_the_commands() {
+        for text in ["--help", "-h", "help", "up --help", "run --prefix x -h"] {
+            assert_eq!(run(&args(text), &[]), 0, "{text}");
+        }
+        assert!(!asks_for_help(&args("run -- ls --help")));
     }
 
     #[test]

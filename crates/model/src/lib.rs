@@ -21,6 +21,7 @@ pub mod packet;
 pub mod resolve;
 pub mod settings;
 pub mod snapshot;
+pub mod text;
 
 pub use desired::{
     Admission, Affinity, DesiredNode, DesiredPort, DesiredService, Frontend, FrontendKind, Reason, Route,

@@ -59,7 +59,7 @@ pub enum NoteKind {
         /// Why it cannot be used.
         reason: String,
     },
-    /// Another service owns this address, port and protocol, being older or first by name.
+    /// Another service owns this address, port and protocol (ADR 7: allocated addresses first, then age, then name).
     Claimed {
         /// The frontend, printed: `203.0.113.9:80/TCP` or `node port 31080/TCP`.
         frontend: String,

@@ -1,5 +1,6 @@
 //! Carrying out the engine's effects, on one thread per family, so that a family whose tools hang or fail holds nobody up.
 
+use crate::flows::Proved;
 use engine::{Answer, Cause, Effect, Failure};
 use iptables::diff::observe::{Observation, Reading};
 use kernel::{FailureKind, LiveKernel, RuleKernel, Scope};
@@ -11,17 +12,23 @@ use tokio::sync::mpsc::UnboundedSender;
 pub(crate) struct Worker(Sender<Effect>);
 
 impl Worker {
-    /// Starts the thread. Each effect it is given is answered once, in order.
+    /// Starts the thread. Each effect it is given is answered once, in order. `proved` gets what the rules prove that
+    /// are there before the first effect.
     pub(crate) fn start(
         family: Family,
         kernel: LiveKernel,
+        proved: Proved,
         answers: UnboundedSender<(Family, Answer)>,
     ) -> Worker {
         let (send, receive) = channel::<Effect>();
         let name = format!("rules-{family}");
         let work = move || {
             let mut kernel = kernel;
+            let mut unread = Some(proved);
             while let Ok(effect) = receive.recv() {
+                if let Some(proved) = unread.take() {
+                    proved.read(&mut kernel, family);
+                }
                 let answer = carry_out(&mut kernel, family, effect);
                 if answers.send((family, answer)).is_err() {
                     return;

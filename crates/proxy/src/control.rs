@@ -7,10 +7,12 @@
 //! ```
 
 use crate::carry_out::Worker;
+use crate::flows::Flows;
 use crate::node::{Missing, facts, missing};
+use crate::serve::Serving;
 use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
 use cluster::SourceEvent;
-use engine::{Answer, Engine, EngineConfig, Event};
+use engine::{Answer, Disturbance, Engine, EngineConfig, Event};
 use kernel::LiveKernel;
 use model::object::Kind;
 use model::snapshot::{Change, Snapshot};
@@ -41,11 +43,13 @@ pub(crate) async fn serve(
     options: ProxyOptions,
     found: host::Found,
     source: Box<dyn FnOnce(Out) -> Task + Send>,
+    serving: Serving,
 ) -> Result<(), ProxyError> {
+    serving.host(&found.host);
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
-    let early = wait_for_node(&options, &mut events).await?;
-    let mut control = Control::new(options, found, early)?;
+    let early = wait_for_node(&options, &mut events, &serving).await?;
+    let mut control = Control::new(options, &found, early, serving)?;
     control.serve(events).await;
     Ok(())
 }
@@ -56,6 +60,7 @@ pub(crate) async fn serve(
 async fn wait_for_node(
     options: &ProxyOptions,
     events: &mut Receiver<SourceEvent>,
+    serving: &Serving,
 ) -> Result<Early, ProxyError> {
     let mut early = Early {
         snapshot: Snapshot::new(),
@@ -82,7 +87,10 @@ async fn wait_for_node(
             Instant::now() + NODE_PATIENCE
         };
         match timeout_at(deadline, events.recv()).await {
-            Ok(Some(event)) => early.take(event),
+            Ok(Some(event)) => {
+                serving.source(&event);
+                early.take(event);
+            }
             Ok(None) => return Ok(early),
             Err(_) => tracing::warn!(node = %options.node_name, "still waiting for the Node"),
         }
@@ -137,12 +145,25 @@ struct Control {
     engine: Engine,
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
+    disturbances: UnboundedReceiver<(Family, Disturbance)>,
     addresses: Vec<IpAddr>,
+    flows: Flows,
+    /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
+    ///
+    /// A Service and its slices come one after the other, even out of one file. Rules for the first alone would refuse
+    /// what the second serves.
+    unread: Option<Vec<Change>>,
     start: Instant,
+    serving: Serving,
 }
 
 impl Control {
-    fn new(options: ProxyOptions, found: host::Found, early: Early) -> Result<Control, ProxyError> {
+    fn new(
+        options: ProxyOptions,
+        found: &host::Found,
+        early: Early,
+        serving: Serving,
+    ) -> Result<Control, ProxyError> {
         let addresses = host::addresses()?;
         let facts = facts(&options, &early.snapshot, addresses.clone());
         let settings = config::settings(&options.config, &facts);
@@ -157,19 +178,25 @@ impl Control {
             seed: u64::from(std::process::id()),
             ..EngineConfig::default()
         };
+        let flows = Flows::new(options.tcp, settings.clone(), serving.clone());
         let mut engine = Engine::new(settings, facts, &found.host, &config);
         for event in early.replay() {
             engine.handle(event, Duration::ZERO);
         }
         let (answers_in, answers) = unbounded_channel();
-        let workers = PerFamily::from_fn(|family| worker(family, &found, &answers_in));
+        let workers = PerFamily::from_fn(|family| worker(family, found, flows.proved(family), &answers_in));
+        let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
+            unread: from_files.then(Vec::new),
             engine,
             workers,
             answers,
+            disturbances: disturbances(found),
             addresses,
+            flows,
             start: Instant::now(),
+            serving,
         })
     }
 
@@ -192,7 +219,12 @@ impl Control {
                 }
                 Some((family, answer)) = self.answers.recv() => {
                     let now = self.now();
+                    self.serving.answered(family);
                     self.engine.handle(Event::Answer(family, answer), now);
+                }
+                Some((family, disturbance)) = self.disturbances.recv() => {
+                    let now = self.now();
+                    self.engine.handle(Event::Disturbed(family, disturbance), now);
                 }
                 () = sleep_until(wake) => {
                     if Instant::now() >= look {
@@ -211,14 +243,17 @@ impl Control {
             if let Some(worker) = self.workers.get(family)
                 && let Some(effect) = self.engine.next(family, now)
             {
+                self.serving.began(family, &effect);
                 worker.give(effect);
             }
         }
         let now = self.now();
-        self.engine
-            .take_reports()
-            .into_iter()
-            .for_each(|report| tell::report(report, now));
+        for report in self.engine.take_reports() {
+            self.serving.report(&report);
+            self.flows.report(&report, &self.engine);
+            tell::report(report, now);
+        }
+        self.serving.look(&self.engine, now);
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -229,18 +264,31 @@ impl Control {
     }
 
     fn take(&mut self, event: SourceEvent) {
+        self.serving.source(&event);
         tell::source(&event);
-        let now = self.now();
         match event {
-            SourceEvent::Change(change) => {
-                let is_node = concerns_node(&change);
-                self.engine.handle(Event::Changed(change), now);
-                if is_node {
-                    self.tell_facts();
+            SourceEvent::Change(change) => match &mut self.unread {
+                Some(unread) => unread.push(change),
+                None => self.change(change),
+            },
+            SourceEvent::Synced(kind) => {
+                let read = self.unread.as_mut().map(std::mem::take).unwrap_or_default();
+                for change in read {
+                    self.change(change);
                 }
+                let now = self.now();
+                self.engine.handle(Event::Listed(kind), now);
             }
-            SourceEvent::Synced(kind) => self.engine.handle(Event::Listed(kind), now),
             _ => {}
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let is_node = concerns_node(&change);
+        let now = self.now();
+        self.engine.handle(Event::Changed(change), now);
+        if is_node {
+            self.tell_facts();
         }
     }
 
@@ -268,20 +316,32 @@ impl Control {
         };
         let now = self.now();
         self.engine.handle(Event::Facts(facts), now);
+        self.flows.node(&self.engine);
     }
 }
 
 fn worker(
     family: Family,
     found: &host::Found,
+    proved: crate::flows::Proved,
     answers: &UnboundedSender<(Family, Answer)>,
 ) -> Option<Worker> {
     found.host.families.get(family).as_ref()?;
     Some(Worker::start(
         family,
         LiveKernel::new(found.probe.clone()),
+        proved,
         answers.clone(),
     ))
+}
+
+/// What others do to the tables, where the kernel tells of it.
+fn disturbances(found: &host::Found) -> UnboundedReceiver<(Family, Disturbance)> {
+    let (out, disturbances) = unbounded_channel();
+    if found.probe.backend == kernel::Backend::NfTables {
+        crate::drift::watch(out);
+    }
+    disturbances
 }
 
 /// Whether a change is about a Node.

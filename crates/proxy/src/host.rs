@@ -56,12 +56,15 @@ pub(crate) fn find(config: &KubeProxyConfiguration) -> Result<Found, HostError> 
         Ports::Kept
     };
     let families = PerFamily::from_fn(|family| match probe.families.get(family) {
-        Ok(_) => Some(Capabilities {
-            masquerade_ports,
-            nfacct,
-        }),
+        Ok(tools) => {
+            tracing::info!(%family, tool = %tools.iptables, version = %tools.version, "family is served");
+            Some(Capabilities {
+                masquerade_ports,
+                nfacct,
+            })
+        }
         Err(reason) => {
-            tracing::warn!(%family, %reason, "this family is left alone");
+            tracing::warn!(%family, %reason, "family is left alone");
             None
         }
     });

@@ -7,10 +7,14 @@
 
 mod carry_out;
 mod control;
+mod drift;
+mod flows;
 mod host;
 mod node;
+mod serve;
 mod tell;
 
+pub use conntrack::TcpOption;
 pub use host::HostError;
 
 use config::KubeProxyConfiguration;
@@ -41,6 +45,8 @@ pub struct ProxyOptions {
     pub node_name: Arc<str>,
     /// Where objects come from.
     pub from: From,
+    /// Whether TCP connections may be cut whose endpoint no slice lists any more.
+    pub tcp: TcpOption,
 }
 
 /// Why the proxy cannot serve. Rules that are there stay as they are.
@@ -50,17 +56,28 @@ pub enum ProxyError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The API server cannot even be asked.
-    #[error("cannot reach the API server; give --kubeconfig FILE, --master URL or --manifests PATH")]
+    #[error("cannot ask the API server")]
     Api(#[source] cluster::api::ConnectError),
     /// The manifests cannot be read at all.
     #[error("cannot read --manifests")]
     Manifests(#[source] cluster::manifests::ManifestError),
     /// A mode that is not there yet.
-    #[error("mode {0:?} is not supported yet; use iptables")]
+    #[error("mode {0:?} is not there yet; set mode: iptables, or --proxy-mode iptables")]
     Mode(String),
     /// There will be no pod CIDR to tell local traffic by.
     #[error("timeout waiting for {0}; detectLocalMode NodeCIDR needs it")]
     NoPodCidr(String),
+    /// A port could not be opened, and the configuration wants that to be fatal.
+    #[error("cannot serve {server} on {address}; free the port, or set bindAddressHardFail: false")]
+    Listen {
+        /// `healthz` or `metrics`.
+        server: &'static str,
+        /// Where.
+        address: String,
+        /// Why not.
+        #[source]
+        error: std::io::Error,
+    },
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -74,9 +91,18 @@ pub async fn run(options: ProxyOptions) -> Result<(), ProxyError> {
     if options.config.mode != "iptables" {
         return Err(ProxyError::Mode(options.config.mode));
     }
-    let host = host::find(&options.config)?;
-    let source = source(&options).await?;
-    control::serve(options, host, source).await
+    // Before anything that can take long or fail: during a rolling update the ports are probed from the first second.
+    let (serving, failure) = serve::Serving::start(&options.config, options.node_name.clone());
+    let serve = async {
+        // The host is touched (a sysctl) only when there is something to serve.
+        let source = source(&options).await?;
+        let host = host::find(&options.config)?;
+        control::serve(options, host, source, serving).await
+    };
+    tokio::select! {
+        ended = serve => ended,
+        error = failure.wait() => Err(error),
+    }
 }
 
 /// A task that sends what a source says, not yet running.

@@ -31,20 +31,14 @@ pub(crate) fn report(report: Report, now: Duration) {
             tracing::error!(%family, %about, in_a_row, ?retry_in, reason = %failure.text, "rules stay as they were");
         }
         Report::Recovered { family, after } => {
-            tracing::info!(%family, failures = after, "rules are written again")
+            tracing::info!(%family, failures = after, "rules are written again");
         }
         Report::InSync { family, since, run } => {
             let run = if run == RunKind::Full { "full" } else { "changes" };
             let took_ms = now.saturating_sub(since).as_millis();
             tracing::info!(%family, run, took_ms, "rules are in sync");
         }
-        Report::Damaged {
-            family,
-            services,
-            node,
-        } => {
-            tracing::warn!(%family, services, node, "rules were changed by somebody else; repairing");
-        }
+        damaged @ Report::Damaged { .. } => self::damaged(&damaged),
         Report::Stuck {
             family,
             chains,
@@ -57,6 +51,28 @@ pub(crate) fn report(report: Report, now: Duration) {
         Report::Noted { notes, .. } => notes.iter().for_each(note),
         Report::EndpointComments { family, comments } => {
             tracing::info!(%family, ?comments, "comments of endpoints, in rules written from now on");
+        }
+    }
+}
+
+fn damaged(report: &Report) {
+    let Report::Damaged {
+        family,
+        services,
+        what,
+        by,
+        backing_off,
+    } = report
+    else {
+        return;
+    };
+    let by = by.as_deref().unwrap_or("unknown");
+    match backing_off {
+        None => {
+            tracing::warn!(%family, %by, services, %what, "rules were changed by somebody else; repairing");
+        }
+        Some(wait) => {
+            tracing::warn!(%family, %by, services, %what, ?wait, "rules are changed by somebody else again and again; repairing, less and less often");
         }
     }
 }
@@ -89,7 +105,7 @@ fn health(kind: &str, health: &Health) {
             error,
             failures,
             since,
-        } => tracing::warn!(kind, failures, ?since, "{error}"),
+        } => tracing::warn!(failures, since_s = since.as_secs(), "{error}"),
         Health::Absent => tracing::info!(kind, "the server does not have this kind; going on without"),
     }
 }

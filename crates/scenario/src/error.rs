@@ -14,6 +14,14 @@ pub enum ScenarioError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file or folder could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A file does not have the form it should have.
     #[error("{}: {reason}", path.display())]
     Form {

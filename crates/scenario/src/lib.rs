@@ -1,7 +1,9 @@
 //! Scenarios for tests: folders of cluster objects, a node and expectations, read into [`model`] values.
 //!
 //! * What it is: [`golden_cases`] reads `scenarios/golden/` (clusters, and what upstream wrote for them);
-//!   [`truth_tables`] reads `scenarios/truth/` (packets, and what should become of them).
+//!   [`truth_tables`] reads `scenarios/truth/` (packets, and what should become of them); [`transitions`] reads
+//!   `scenarios/transitions/` (clusters before and after a change); [`stage::check`] holds a text against a golden file
+//!   of `scenarios/stages/` or `scenarios/transitions/`.
 //! * What it deliberately does not know: backends. Only tests and tools for developers depend on this crate.
 //! * Where to start reading: `scenarios/README.md`, then [`golden`].
 //!
@@ -11,10 +13,13 @@
 pub mod error;
 pub mod golden;
 mod host;
+pub mod stage;
+pub mod transition;
 pub mod truth;
 
 pub use error::ScenarioError;
 pub use golden::{GoldenCase, read_golden_case};
+pub use transition::{Transition, read_transition};
 pub use truth::{Flow, TruthTable, Variant, read_truth_table};
 
 use std::path::{Path, PathBuf};
@@ -33,6 +38,11 @@ pub fn golden_cases() -> Vec<GoldenCase> {
 pub fn truth_tables() -> Vec<TruthTable> {
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == "yaml");
     load(&root().join("truth"), is_table, read_truth_table)
+}
+
+/// All transitions, by name.
+pub fn transitions() -> Vec<Transition> {
+    load(&root().join("transitions"), Path::is_dir, read_transition)
 }
 
 fn load<T>(

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod daemon;
 pub mod manifests;
 pub mod rules;
+pub mod server;
 pub mod stubs;
 pub mod traffic;
 pub mod truth;

@@ -131,7 +131,6 @@ fn of_two_claims_to_one_address_the_older_wins_and_when_it_goes_the_other_does()
 }
 
 #[test]
-#[ignore = "the daemon acts on the first object of a file before it has seen the second: refused for minSyncPeriod"]
 fn service_that_comes_in_one_file_with_its_endpoints_is_never_refused() {
     if !available(&["iptables"]) {
         return;

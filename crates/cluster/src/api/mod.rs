@@ -8,6 +8,7 @@ mod frame;
 mod lines;
 mod outage;
 mod pace;
+mod reach;
 mod resource;
 mod trouble;
 mod watch;
@@ -20,6 +21,7 @@ use crate::SourceEvent;
 use connect::Connection;
 use model::object::Kind;
 use pace::Throttle;
+use reach::Reach;
 use resource::Resource;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
@@ -90,11 +92,12 @@ impl Source {
     /// (upstream issue 28674).
     pub async fn run(self, out: Sender<SourceEvent>) {
         let mut watches = JoinSet::new();
+        let reach = Reach::new(self.options.timing.remind);
         for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
             let watch = Watch::new(
                 Resource::new(kind, &self.options.node_name),
                 self.options.node_name.clone(),
-                (self.connection.clone(), self.throttle.clone()),
+                (self.connection.clone(), self.throttle.clone(), reach.clone()),
                 self.options.timing.clone(),
                 out.clone(),
             );

@@ -57,7 +57,7 @@ impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Trouble::of_status(&status),
-            other => Trouble::Broken(root_causes(&other)),
+            other => Trouble::Broken(without_manual(&root_causes(&other))),
         }
     }
 }
@@ -116,7 +116,15 @@ impl Trouble {
     pub(crate) fn line(&self, server: &str, kind: Kind, node: &str) -> String {
         let plural = Resource::plural(kind);
         let step = self.next_step(server, kind, node);
+        if self.is_of_server() {
+            return format!("API server {server} does not answer, rules stay as they are: {self}; {step}");
+        }
         format!("API server {server}, watching {plural}: {self}; {step}")
+    }
+
+    /// Whether it is true of every watch of the server alike.
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(self, Trouble::Broken(_) | Trouble::Silent(_))
     }
 
     fn next_step(&self, server: &str, kind: Kind, node: &str) -> String {
@@ -156,8 +164,20 @@ pub(crate) enum Place {
     InStream,
 }
 
-/// rustls' errors are not told apart by type here: kube hides them behind a box.
+/// Without the address of rustls' manual, which it puts behind the news that the connection ended.
+fn without_manual(text: &str) -> String {
+    match text.split_once(": https://docs.rs/rustls") {
+        Some((news, _)) => news.to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+/// rustls' errors are not told apart by type here: kube hides them behind a box. A connection that ends before the
+/// handshake does says nothing about certificates: so looks a load balancer whose servers are all away.
 fn is_tls(text: &str) -> bool {
+    if text.contains("handshake eof") || text.contains("close_notify") {
+        return false;
+    }
     [
         "certificate",
         "TLS",
@@ -199,4 +219,40 @@ pub(crate) fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> String {
+        Trouble::Broken(without_manual(text)).line("https://192.0.2.1:6443", Kind::Service, "node-a")
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_no_matter_of_certificates() {
+        let ends = [
+            "client error (Connect): tls handshake eof",
+            "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual",
+        ];
+        for text in ends {
+            let line = line(text);
+            assert!(
+                line.contains("check that the API server runs and that node node-a reaches"),
+                "{line}"
+            );
+            assert!(!line.contains("docs.rs"), "{line}");
+        }
+        let line = line("client error (Connect): invalid peer certificate: UnknownIssuer");
+        assert!(line.contains("certificate authority"), "{line}");
+    }
+
+    #[test]
+    fn an_unreachable_server_is_told_of_alike_for_every_kind() {
+        let broken = Trouble::Broken("connection refused".to_owned());
+        let [one, other] =
+            [Kind::Service, Kind::Node].map(|kind| broken.line("https://192.0.2.1", kind, "a"));
+        assert_eq!(one, other);
+        assert!(one.contains("rules stay as they are"), "{one}");
+    }
 }

@@ -18,6 +18,7 @@ use super::frame::{Frame, Item, decode_frame, decode_item, list_version};
 use super::lines::Body;
 use super::outage::Outage;
 use super::pace::{Throttle, between};
+use super::reach::Reach;
 use super::resource::{Resource, Start};
 use super::trouble::{Place, Trouble};
 use crate::known::Known;
@@ -111,6 +112,7 @@ pub(crate) struct Watch {
     pub(crate) node: Arc<str>,
     pub(crate) connection: Connection,
     pub(crate) throttle: Throttle,
+    pub(crate) reach: Reach,
     pub(crate) timing: Timing,
     pub(crate) out: Sender<SourceEvent>,
     state: State,
@@ -134,7 +136,7 @@ impl Watch {
     pub(crate) fn new(
         resource: Resource,
         node: Arc<str>,
-        connection: (Connection, Throttle),
+        connection: (Connection, Throttle, Reach),
         timing: Timing,
         out: Sender<SourceEvent>,
     ) -> Self {
@@ -147,12 +149,13 @@ impl Watch {
             live_since: None,
             unreadable: 0,
         };
-        let (connection, throttle) = connection;
+        let (connection, throttle, reach) = connection;
         Watch {
             resource,
             node,
             connection,
             throttle,
+            reach,
             timing,
             out,
             state,
@@ -374,6 +377,7 @@ impl Watch {
 
     async fn connected(&mut self) -> Result<(), Stop> {
         self.state.live_since = Some(Instant::now());
+        self.reach.through();
         if !self.state.outage.connected() {
             return Ok(());
         }
@@ -430,15 +434,19 @@ impl Watch {
     async fn pause(&mut self, trouble: &Trouble, lease: &Lease) -> Result<(), Stop> {
         let now = Instant::now();
         let outage = &mut self.state.outage;
-        let lived = self.state.live_since.map_or(Duration::ZERO, |since| now - since);
-        if lived >= self.timing.stable {
+        if let Some(since) = self.state.live_since
+            && now - since >= self.timing.stable
+        {
             outage.over();
+            self.reach.worked(since);
             sleep(between(Duration::ZERO, self.timing.backoff.0)).await;
             return Ok(());
         }
+        let line = || trouble.line(&lease.server, self.resource.kind, &self.node);
         let (wait, health) = match trouble {
             Trouble::Expired | Trouble::Behind => (outage.before_list(), None),
-            _ => outage.fail(trouble.line(&lease.server, self.resource.kind, &self.node), now),
+            _ if trouble.is_of_server() => self.reach.fail(outage, line(), now),
+            _ => outage.fail(line(), now),
         };
         if let Some(health) = health {
             self.say(SourceEvent::Health(self.kind(), health)).await?;
@@ -450,7 +458,12 @@ impl Watch {
             } => *wait,
             _ => Duration::ZERO,
         };
-        sleep(wait.max(asked)).await;
+        let wait = wait.max(asked);
+        if trouble.is_of_server() {
+            self.reach.wait(wait, &mut self.state.outage).await;
+        } else {
+            sleep(wait).await;
+        }
         Ok(())
     }
 

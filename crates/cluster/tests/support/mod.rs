@@ -62,6 +62,22 @@ impl Asked {
 
 type Script = dyn Fn(&Asked) -> Option<Reply> + Send + Sync;
 
+/// What a source says once a streaming list is followed.
+pub const CONNECTED_STREAMING: &str = "Connected { delivery: StreamingList }";
+
+/// A script for requests about Services alone.
+pub fn services(
+    answer: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+) -> impl Fn(&Asked) -> Option<Reply> {
+    move |asked| {
+        if asked.resource == "services" {
+            answer(asked)
+        } else {
+            None
+        }
+    }
+}
+
 /// The server. Requests for which the script has no answer get an empty streaming list that stays open.
 pub struct Server {
     pub url: String,
@@ -225,6 +241,11 @@ pub fn list(version: &str, items: &[String]) -> String {
         r#"{{"kind":"ServiceList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[{}]}}"#,
         items.join(",")
     )
+}
+
+/// An event line that a Service of this name was added.
+pub fn added(name: &str, version: u64) -> Part {
+    Part::Line(event("ADDED", &service(name, version)))
 }
 
 /// Times short enough for tests.

@@ -5,9 +5,15 @@ use crate::event::{About, Answer, Cause, Failure, Report, RunKind};
 use crate::fault::Fault;
 use crate::queue::{Item, Rank};
 use crate::world::World;
+use iptables::diff::compact::ChainId;
+use iptables::diff::harm::{Checked, Harm};
 use iptables::diff::have::Surprises;
 use iptables::diff::observe::Observation;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+
+static NO_SUSPECTS: &BTreeSet<ChainId> = &BTreeSet::new();
 
 impl FamilyLoop {
     /// Takes in the answer to the effect that was given out last.
@@ -31,6 +37,9 @@ impl FamilyLoop {
             }
             (Some(Outstanding::Reading(_)), Answer::Unchanged) => self.read(now),
             (Some(Outstanding::Reading(_)), Answer::ObserveFailed(failure)) => {
+                if let Some(verifying) = self.verifying.take() {
+                    self.disturbed.give_back(verifying, now);
+                }
                 self.failed(failure, About::Reading, now);
             }
             (out, answer) => {
@@ -215,25 +224,58 @@ impl FamilyLoop {
     }
 
     fn observed(&mut self, world: &World, need: Need, observation: Observation, now: Duration) {
+        let verifying = self.verifying.take();
         if need == Need::Everything {
+            if let Some(verifying) = verifying {
+                let harm = self.have.harm(&observation, Checked::All);
+                let harmed = self.have.verify(&observation, Checked::All);
+                self.damaged(harmed.len(), harm, verifying.by, now);
+            }
             self.have.adopt(observation);
             self.settle_everything(world, now);
             return;
         }
-        let surprises = self.have.absorb(observation);
+        let checked = match &verifying {
+            None if need == Need::Look && self.is_legacy() => Checked::All,
+            None => Checked::These(NO_SUSPECTS),
+            Some(verifying) => Checked::These(&verifying.suspects),
+        };
+        let harm = self.have.harm(&observation, checked);
+        let harmed = self.have.verify(&observation, checked);
+        let mut surprises = self.have.absorb(observation);
+        surprises.services.extend(harmed);
         if surprises.is_empty() {
             return;
         }
         self.begin_run(now, RunKind::Changes);
-        if need == Need::Look {
+        if let Some(verifying) = verifying {
+            self.damaged(surprises.services.len(), harm, verifying.by, now);
+        } else if need == Need::Look {
             self.need = Need::Everything;
             self.reports.push(Report::Damaged {
                 family: self.family,
                 services: surprises.services.len(),
-                node: surprises.node,
+                what: harm,
+                by: None,
+                backing_off: None,
             });
         }
         self.settle_surprises(surprises);
+    }
+
+    /// Somebody else did harm, which is repaired from now on.
+    fn damaged(&mut self, services: usize, what: Harm, by: Option<Arc<str>>, now: Duration) {
+        if what.is_none() {
+            return;
+        }
+        let backing_off = self.disturbed.repaired(now, self.config.sync_period);
+        self.reports.push(Report::Damaged {
+            family: self.family,
+            services,
+            what,
+            by,
+            backing_off,
+        });
     }
 
     fn settle_everything(&mut self, world: &World, now: Duration) {

@@ -96,7 +96,7 @@ pub(super) fn if_local(rule: Rule, detector: &LocalDetector) -> Rule {
 /// Narrows a rule to traffic that is not local pods'; `None` when there can be none.
 ///
 /// A detector of `/0` calls everything local. `! -s 0.0.0.0/0` is refused by iptables-nft 1.8.9, and with it the whole
-/// table, so no such rule is made.
+/// table, so no such rule is made. Deviation: upstream makes it (ADR 8).
 pub(super) fn if_not_local(rule: Rule, detector: &LocalDetector) -> Option<Rule> {
     match detector {
         LocalDetector::Cidr(net) if net.prefix_len() == 0 => None,

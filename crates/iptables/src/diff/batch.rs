@@ -4,7 +4,7 @@ use super::compact::{ChainId, DispatchRule};
 use super::have::Holding;
 use super::node::{NodeDifference, NodeHave};
 use super::service::Difference;
-use crate::ast::{ChainName, TableName};
+use crate::ast::{ChainName, Rule, TableName};
 use crate::plan::{Step, TableWrite};
 use model::ServiceName;
 
@@ -93,8 +93,15 @@ impl Batch {
             StepOrder::AtOnce => (step, None),
             StepOrder::FilterDeletionsApart => {
                 let deletions = std::mem::take(&mut step.delete);
-                let (filter, others) = deletions.into_iter().partition(|(table, _, _)| {
-                    *table == TableName::Filter && step.write.contains_key(&TableName::Nat)
+                let moves = |table: &TableName, chain: &ChainName, rule: &Rule| {
+                    let inserted = step.write.get(table).map(|write| &write.insert);
+                    inserted.is_some_and(|insert| insert.iter().any(|(at, new)| at == chain && new == rule))
+                };
+                // A rule that moves is there before and after, and the restore deletes its old copy first.
+                let (filter, others) = deletions.into_iter().partition(|(table, chain, rule)| {
+                    *table == TableName::Filter
+                        && step.write.contains_key(&TableName::Nat)
+                        && !moves(table, chain, rule)
                 });
                 step.delete = others;
                 let second = Step {

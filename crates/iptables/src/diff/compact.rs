@@ -63,7 +63,7 @@ impl fmt::Debug for ChainId {
 /// Stands for a service chain's rules. Equal for rules that differ in comments only.
 ///
 /// Comments of these chains say nothing that the chain's name and its other words do not, and in large clusters
-/// they are left out: a chain is not rewritten for them.
+/// they are left out: a chain is not rewritten for them. Deviation: upstream rewrites all (ADR 6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 8]);
 

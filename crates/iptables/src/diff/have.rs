@@ -28,7 +28,7 @@ pub enum ServiceHave {
     Unknown(Box<[ChainId]>),
 }
 
-/// The rules of one service. Both lists are sorted.
+/// The rules of one service. Chains are sorted; dispatch rules are by place, then in the kernel's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Its own chains.

@@ -1,6 +1,7 @@
 //! The difference of the node's part: static chains, canaries, jumps, and the rules that end nat `KUBE-SERVICES`.
 
 use super::compact::{DispatchRule, Place};
+use super::harm::Harm;
 use crate::ast::{ChainName, Rule, TableName};
 use crate::build::{Jump, NodeRules};
 use crate::names::StaticChain;
@@ -43,6 +44,25 @@ impl NodeHave {
     pub(super) fn record_other(&mut self) {
         if !self.tail.is_empty() {
             self.position = TailPosition::Buried;
+        }
+    }
+
+    /// Names what `seen` lacks of this, or has otherwise.
+    pub(super) fn harm(&self, seen: &NodeHave, harm: &mut Harm) {
+        for ((table, chain), rules) in &self.chains {
+            let found = seen.rules(*table, chain);
+            if found == Some(rules) {
+                continue;
+            }
+            let is_builtin = table.built_in().contains(&chain.as_str());
+            harm.add(|| match found {
+                _ if is_builtin => format!("our jumps in {table} {chain} missing or changed"),
+                None => format!("{table} chain {chain} missing"),
+                Some(_) => format!("{table} chain {chain} changed"),
+            });
+        }
+        if self.tail != seen.tail || self.position != seen.position {
+            harm.add(|| "the end of nat KUBE-SERVICES changed".to_owned());
         }
     }
 

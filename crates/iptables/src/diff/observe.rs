@@ -3,7 +3,7 @@
 use super::compact::{ChainId, Digest, DispatchRule, Place, is_tail, owner};
 use super::node::NodeHave;
 use crate::ast::{Chain, ChainName, Rule, TableName, Target};
-use crate::names::{OwnChain, StaticChain};
+use crate::names::{StaticChain, is_services};
 use model::{Family, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ pub struct Observation {
     pub(super) service_chains: BTreeMap<ChainId, Digest>,
     /// Chains that begin as services' chains do, with names that no service port hashes to.
     pub(super) odd_chains: BTreeSet<ChainName>,
-    /// Rules of dispatch chains, by the service they name; each list sorted.
+    /// Rules of dispatch chains, by the service they name; each list by place, then in the kernel's order.
     pub(super) dispatch: BTreeMap<ServiceName, Vec<DispatchRule>>,
     /// Rules of dispatch chains that name no service.
     pub(super) strays: Vec<DispatchRule>,
@@ -83,7 +83,7 @@ impl Observation {
         if let Some(place) = Place::of(table, name) {
             self.node.record_chain(table, name, Vec::new());
             self.record_dispatch(place, &chain.rules);
-        } else if is_static(table, name) {
+        } else if StaticChain::of(table, name.as_str()).is_some() {
             self.node.record_chain(table, name, chain.rules.clone());
         } else if chain.policy.is_some() {
             let jumps: Vec<Rule> = chain
@@ -95,7 +95,7 @@ impl Observation {
             if !jumps.is_empty() {
                 self.node.record_chain(table, name, jumps);
             }
-        } else if table == TableName::Nat && OwnChain::of(name.as_str()).is_some() {
+        } else if is_services(table, name.as_str()) {
             match ChainId::of(name) {
                 Some(id) => drop(self.service_chains.insert(id, Digest::of(&chain.rules))),
                 None => drop(self.odd_chains.insert(name.clone())),
@@ -119,15 +119,10 @@ impl Observation {
             }
         }
         for list in self.dispatch.values_mut() {
-            list.sort_unstable();
+            // Within a place the kernel's order stays.
+            list.sort_by_key(|rule| rule.place);
         }
     }
-}
-
-fn is_static(table: TableName, name: &ChainName) -> bool {
-    StaticChain::ALL
-        .into_iter()
-        .any(|chain| chain.as_str() == name.as_str() && chain.tables().contains(&table))
 }
 
 /// Whether a rule of a built-in chain leads to a static chain.

@@ -133,7 +133,10 @@ fn part_gone(gone: Vec<ChainId>, fate: GoneChains) -> (Vec<ChainId>, Vec<ChainId
     }
 }
 
-/// The difference of one service's dispatch rules, which are compared without regard to order.
+/// The difference of one service's dispatch rules.
+///
+/// Their order within the service is upstream's too. New rules go to the head of a chain, so what stays is the longest
+/// end of the wanted rules that the kernel has in that order; all before it is inserted, and old copies are deleted.
 struct DispatchDifference {
     insert: Vec<(Place, Rule)>,
     delete: Vec<DispatchRule>,
@@ -141,23 +144,32 @@ struct DispatchDifference {
 }
 
 impl DispatchDifference {
+    /// Of `have`, the rules of each place are in the kernel's order.
     fn new<'a>(family: Family, want: impl Iterator<Item = (Place, &'a Rule)>, have: &[DispatchRule]) -> Self {
-        let mut unmatched: Vec<DispatchRule> = have.to_vec();
+        let mut want: Vec<(DispatchRule, &Rule)> = want
+            .map(|(place, rule)| (DispatchRule::new(family, place, rule), rule))
+            .collect();
+        want.sort_by_key(|(small, _)| small.place);
         let mut insert = Vec::new();
-        let mut after = Vec::new();
-        for (place, rule) in want {
-            let small = DispatchRule::new(family, place, rule);
-            match unmatched.iter().position(|known| *known == small) {
-                Some(at) => drop(unmatched.remove(at)),
-                None => insert.push((place, rule.clone())),
+        let mut delete = Vec::new();
+        for place in Place::ALL {
+            let want: Vec<_> = want.iter().filter(|(small, _)| small.place == place).collect();
+            let mut left: Vec<&DispatchRule> = have.iter().filter(|rule| rule.place == place).collect();
+            let mut end = left.len();
+            let mut new = want.len();
+            while let Some(before) = new.checked_sub(1)
+                && let Some(at) = left[..end].iter().rposition(|known| **known == want[before].0)
+            {
+                left.remove(at);
+                (end, new) = (at, before);
             }
-            after.push(small);
+            insert.extend(want[..new].iter().map(|(_, rule)| (place, (*rule).clone())));
+            delete.extend(left.into_iter().cloned());
         }
-        after.sort_unstable();
         DispatchDifference {
             insert,
-            delete: unmatched,
-            after: after.into_boxed_slice(),
+            delete,
+            after: want.into_iter().map(|(small, _)| small).collect(),
         }
     }
 }

@@ -445,3 +445,62 @@ fn what_a_failed_step_touched_is_read_again() {
     assert!(have.absorb(seen).services.contains(&svc1()));
     assert_eq!(commit(&mut have, want), Step::default());
 }
+
+/// Three rules of one service in one place; `which` of them are wanted, in this order.
+fn three(which: &[usize]) -> ServiceRules {
+    let texts = ["cluster IP", "external IP", "loadbalancer IP"];
+    let mut rules = ServiceRules::default();
+    rules.chains.insert(name(SVC), vec![]);
+    for &one in which {
+        let rule = jump(SVC, &format!("ns1/svc1:p80 {}", texts[one]));
+        rules.dispatch.push(dispatch(Place::NatServices, rule));
+    }
+    rules
+}
+
+/// What the step does to a chain that has these rules, as the two backends do it.
+fn carried_out(mut chain: Vec<Rule>, step: &Step, is_legacy: bool) -> Vec<Rule> {
+    let inserted = step.write.get(&TableName::Nat).map(|write| &write.insert[..]);
+    let inserted: Vec<Rule> = inserted
+        .unwrap_or_default()
+        .iter()
+        .map(|(_, rule)| rule.clone())
+        .collect();
+    let delete = |chain: &mut Vec<Rule>| {
+        for (_, _, rule) in &step.delete {
+            let at = if is_legacy {
+                chain.iter().position(|have| have == rule)
+            } else {
+                chain.iter().rposition(|have| have == rule)
+            };
+            chain.remove(at.unwrap());
+        }
+    };
+    if is_legacy {
+        delete(&mut chain);
+    }
+    chain.splice(0..0, inserted);
+    if !is_legacy {
+        delete(&mut chain);
+    }
+    chain
+}
+
+#[test]
+fn dispatch_rules_of_a_service_keep_their_order_whatever_comes_and_goes() {
+    let wants: [&[usize]; 8] = [&[], &[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]];
+    let rules = |which: &[usize]| -> Vec<Rule> {
+        let wanted = three(which).dispatch;
+        wanted.into_iter().map(|dispatch| dispatch.rule).collect()
+    };
+    for before in wants {
+        for after in wants {
+            let mut have = with(three(before));
+            let step = commit(&mut have, three(after));
+            for is_legacy in [false, true] {
+                let chain = carried_out(rules(before), &step, is_legacy);
+                assert_eq!(chain, rules(after), "{before:?} to {after:?}, legacy {is_legacy}");
+            }
+        }
+    }
+}

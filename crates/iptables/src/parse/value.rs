@@ -74,8 +74,7 @@ pub(super) fn ports(text: &str) -> Option<PortRange> {
 
 /// `NEW,ESTABLISHED`: sorted, without doubles.
 pub(super) fn states(text: &str) -> Option<Vec<CtState>> {
-    let state = |word: &str| CtState::ALL.into_iter().find(|s| s.as_str() == word);
-    let mut states: Vec<CtState> = text.split(',').map(state).collect::<Option<_>>()?;
+    let mut states: Vec<CtState> = text.split(',').map(CtState::from_word).collect::<Option<_>>()?;
     states.sort_unstable();
     states.dedup();
     Some(states)

@@ -231,7 +231,7 @@ fn ct_states(opt: &Opt<'_>) -> Option<Vec<CtState>> {
         .then(|| opt.value())
         .flatten()?
         .split(',')
-        .map(ct_state)
+        .map(CtState::from_word)
         .collect()
 }
 
@@ -258,19 +258,6 @@ fn conntrack(opt: &Opt<'_>, state: &State) -> Option<Truth> {
         _ => return None,
     };
     Some(Truth::Known(decided))
-}
-
-fn ct_state(word: &str) -> Option<CtState> {
-    Some(match word {
-        "INVALID" => CtState::Invalid,
-        "NEW" => CtState::New,
-        "RELATED" => CtState::Related,
-        "ESTABLISHED" => CtState::Established,
-        "UNTRACKED" => CtState::Untracked,
-        "SNAT" => CtState::Snat,
-        "DNAT" => CtState::Dnat,
-        _ => return None,
-    })
 }
 
 fn network(text: &str) -> Option<IpNet> {

@@ -16,8 +16,9 @@ pub(super) struct Host<'a> {
     pub(super) counters: &'a BTreeSet<Arc<str>>,
 }
 
-/// Bytes that the kernel has for a comment (`XT_MAX_COMMENT_LEN`).
-const COMMENT: usize = 256;
+/// Bytes of a comment that the kernel keeps (`XT_MAX_COMMENT_LEN` less its end). The tools cut a longer one without a
+/// word, and it would differ from what was wanted for ever: here alone it is refused, since to write one is a bug.
+const COMMENT: usize = 255;
 /// Bytes of an interface name (`IFNAMSIZ` - 1).
 const INTERFACE: usize = 15;
 

@@ -216,7 +216,7 @@ impl FakeKernel {
         for table in TableName::ALL {
             let mut batch = Batch::new(tables, table);
             for (chain, rule) in deleted(step, table) {
-                batch.delete_first(chain, rule);
+                batch.delete_last(chain, rule);
             }
             let chains = retired(step, table);
             batch.empty(&chains);

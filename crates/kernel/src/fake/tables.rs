@@ -196,11 +196,17 @@ impl<'a> Batch<'a> {
 
     /// Deletes the first equal rule, if there is one.
     pub(super) fn delete_first(&mut self, chain: &ChainName, rule: &Rule) {
-        let at = self
-            .table()
-            .chains
-            .get(chain)
-            .and_then(|content| content.rules.iter().position(|have| have == rule));
+        let content = self.table().chains.get(chain);
+        let at = content.and_then(|content| content.rules.iter().position(|have| have == rule));
+        if let Some(at) = at {
+            self.take_out(chain, at);
+        }
+    }
+
+    /// Deletes the last equal rule, if there is one.
+    pub(super) fn delete_last(&mut self, chain: &ChainName, rule: &Rule) {
+        let content = self.table().chains.get(chain);
+        let at = content.and_then(|content| content.rules.iter().rposition(|have| have == rule));
         if let Some(at) = at {
             self.take_out(chain, at);
         }

@@ -165,13 +165,14 @@ fn lay_out<'a>(socket: &mut Socket, family: Family, step: &'a Step) -> Result<Wo
     Ok(work)
 }
 
-/// The handle of the first rule that equals each wanted one, none twice; and the wanted ones that were not found.
+/// The handle of the last rule that equals each wanted one (the first may be new, and put where it belongs), none twice; and the wanted ones that were not found.
 fn find<'r>(listed: &[Listed], wanted: &[&'r Rule]) -> (Vec<u64>, Vec<&'r Rule>) {
     let mut taken = BTreeSet::new();
     let mut missing = Vec::new();
     for rule in wanted {
         let found = listed
             .iter()
+            .rev()
             .find(|listed| listed.rule.as_ref() == Ok(*rule) && !taken.contains(&listed.handle));
         match found {
             Some(listed) => {
@@ -216,7 +217,7 @@ mod tests {
             listed(6, Target::Accept),
         ];
         let accept = Rule::new(Target::Accept);
-        assert_eq!(find(&listed, &[&accept]), (vec![4], vec![]));
+        assert_eq!(find(&listed, &[&accept]), (vec![6], vec![]));
         assert_eq!(find(&listed, &[&accept, &accept]), (vec![4, 6], vec![]));
         assert_eq!(
             find(&listed, &[&accept, &accept, &accept]),

@@ -120,24 +120,16 @@ fn connection_state(conntrack: &xt::Conntrack) -> Decoded<Match> {
     if *conntrack != only_state {
         return Err(Undecodable);
     }
-    let states: Vec<CtState> = state.value.names().map(ct_state).collect::<Decoded<_>>()?;
+    let states: Vec<CtState> = state
+        .value
+        .names()
+        .map(CtState::from_word)
+        .collect::<Option<_>>()
+        .ok_or(Undecodable)?;
     if states.is_empty() {
         return Err(Undecodable);
     }
     Ok(Match::CtState(is(state.inverted, states)))
-}
-
-fn ct_state(name: &str) -> Decoded<CtState> {
-    Ok(match name {
-        "INVALID" => CtState::Invalid,
-        "NEW" => CtState::New,
-        "RELATED" => CtState::Related,
-        "ESTABLISHED" => CtState::Established,
-        "UNTRACKED" => CtState::Untracked,
-        "SNAT" => CtState::Snat,
-        "DNAT" => CtState::Dnat,
-        _ => return Err(Undecodable),
-    })
 }
 
 /// As kube-proxy uses it; everything else is left to the tool.

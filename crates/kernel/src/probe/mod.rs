@@ -151,22 +151,12 @@ impl Probe {
             works(&found, &tools.environment)?;
             Ok(found)
         });
-        let probe = Probe {
+        Ok(Probe {
             backend,
             reason,
             families,
             environment: tools.environment.clone(),
-        };
-        tracing::info!(backend = %probe.backend, reason = %probe.reason, "iptables backend chosen");
-        for family in Family::ALL {
-            match probe.families.get(family) {
-                Ok(found) => {
-                    tracing::info!(%family, tool = %found.iptables, version = %found.version, "family is served");
-                }
-                Err(error) => tracing::warn!(%family, %error, "family is not served"),
-            }
-        }
-        Ok(probe)
+        })
     }
 
     /// Whether `MASQUERADE --random-fully` is known to the tools of every family that has any.

@@ -6,7 +6,7 @@
 //! | what crosses | kept by | changes when | who computes what again |
 //! |---|---|---|---|
 //! | claims on one (address, port, protocol) or (family, node port, protocol) | [`Claims`], in the [`Snapshot`](crate::snapshot::Snapshot) | a service that claims comes, goes, or claims otherwise | the snapshot names the key's other claimants in [`Touched::services`](crate::snapshot::Touched::services); the caller resolves each |
-//! | the large-cluster count, which decides on comments per endpoint | [`ListedEndpoints`], by the caller | a resolved service lists more or fewer endpoints | the caller; when [`ListedEndpoints::is_large`] turns, a backend that has such comments builds every service again |
+//! | the large-cluster count, which decides on comments per endpoint | [`ListedEndpoints`], one a family, by the caller | a resolved service lists more or fewer endpoints | the caller keeps the count; when [`ListedEndpoints::is_large`] turns, nobody is built again: rules written from then on have comments or lack them, and a comment is no difference (ADR 6) |
 //! | the node part: detectors, mark, node-port addresses | [`resolve_node`](crate::resolve::resolve_node) | interfaces, Node or settings change | the caller resolves the node part; when detector, zone, node name or node addresses change, every service as well |
 //! | shared shapes and chains | each backend | the backend builds a service | the backend |
 //! | cluster IPs as a whole (nftables: undeclared ports, unallocated addresses) | the backend, from its services' frontends and [`Snapshot::service_cidrs`](crate::snapshot::Snapshot::service_cidrs) | a service or ServiceCIDR changes | the backend |
@@ -78,7 +78,8 @@ struct Claimant {
 
 /// Who claims what.
 ///
-/// Upstream writes the rules of all claimants in no particular order, so that chance decides. Here one wins:
+/// Deviation: upstream writes the rules of all claimants in no particular order, so that chance decides. Here one wins
+/// (ADR 7):
 /// cluster IPs and node ports before load-balancer IPs before external IPs, then the older service, then the first
 /// by namespace and name. The others go without until it leaves.
 ///
@@ -201,13 +202,13 @@ impl ListedEndpoints {
     /// The count of a whole cluster.
     pub fn of(desired: &Desired) -> Self {
         ListedEndpoints {
-            total: desired.services.values().map(listed).sum(),
+            total: desired.services.values().map(listed_by).sum(),
         }
     }
 
-    /// Replaces one service's part.
-    pub fn replace(&mut self, before: Option<&DesiredService>, after: Option<&DesiredService>) {
-        self.total = self.total - before.map_or(0, listed) + after.map_or(0, listed);
+    /// Replaces one service's part: what [`listed_by`] said before, by what it says now.
+    pub fn replace(&mut self, before: usize, after: usize) {
+        self.total = self.total - before + after;
     }
 
     /// The count.
@@ -221,6 +222,7 @@ impl ListedEndpoints {
     }
 }
 
-fn listed(service: &DesiredService) -> usize {
+/// How many endpoints one service lists: its part of the count.
+pub fn listed_by(service: &DesiredService) -> usize {
     service.ports.iter().map(|port| port.listed_endpoints).sum()
 }

@@ -188,25 +188,25 @@ fn skipped_services_claim_nothing() {
 #[test]
 fn more_than_a_thousand_listed_endpoints_are_many() {
     let mut count = ListedEndpoints::default();
-    let service = |listed_endpoints| {
-        let mut snapshot = Snapshot::new();
-        snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
-        let mut service = resolve(&snapshot, &Settings::default())
-            .0
-            .services
-            .into_values()
-            .next()
-            .unwrap();
-        service.ports[0].listed_endpoints = listed_endpoints;
-        service
-    };
-    let (small, large) = (service(1000), service(1001));
-    count.replace(None, Some(&small));
+    count.replace(0, 1000);
     assert!(!count.is_large());
-    count.replace(Some(&small), Some(&large));
+    count.replace(1000, 1001);
     assert_eq!((count.total(), count.is_large()), (1001, true));
-    count.replace(Some(&large), None);
+    count.replace(1001, 0);
     assert_eq!(count, ListedEndpoints::default());
+}
+
+#[test]
+fn every_listed_endpoint_of_every_port_counts_ready_or_not() {
+    let mut snapshot = Snapshot::new();
+    snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
+    let (mut desired, _) = resolve(&snapshot, &Settings::default());
+    let service = desired.services.values_mut().next().unwrap();
+    service.ports.push(service.ports[0].clone());
+    service.ports[0].listed_endpoints = 3;
+    service.ports[1].listed_endpoints = 4;
+    assert_eq!(listed_by(service), 7);
+    assert_eq!(ListedEndpoints::of(&desired).total(), 7);
 }
 
 fn resolve(snapshot: &Snapshot, settings: &Settings) -> (Desired, Vec<crate::Note>) {

@@ -61,6 +61,11 @@ impl Created {
     pub fn at(seconds: i64) -> Self {
         Created(seconds)
     }
+
+    /// Seconds since 1970; `None` when it was not said.
+    pub fn seconds(self) -> Option<i64> {
+        (self != Created::UNKNOWN).then_some(self.0)
+    }
 }
 
 /// Types of Service.

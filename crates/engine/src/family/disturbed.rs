@@ -1,0 +1,160 @@
+//! Somebody else wrote into the tables: what has to be looked at, and how often that is put right.
+
+use crate::disturbance::{Disturbance, Extent};
+use std::time::Duration;
+
+/// How long after a commit its chains are looked at: who writes one rule often writes more.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+
+/// Between two looks at least: somebody who writes all the time and does no harm costs a look each half second.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+/// So many repairs are made at once, each when it is due; then the waits double.
+const PROMPT_REPAIRS: u32 = 5;
+
+/// What waits to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Disturbed {
+    waiting: Disturbance,
+    /// When it is looked at; `None` when nothing waits.
+    at: Option<Duration>,
+    last_look: Option<Duration>,
+    /// Repairs, none of them a quiet time after the one before.
+    streak: u32,
+    last_repair: Option<Duration>,
+}
+
+impl Disturbed {
+    /// Something happened. `most`: the longest wait.
+    pub(super) fn note(&mut self, disturbance: Disturbance, now: Duration, most: Duration) {
+        self.waiting.merge(disturbance);
+        if self.at.is_none() {
+            let rested = self.last_look.map_or(now, |last| last + BETWEEN_LOOKS);
+            self.at = Some(self.earliest(now, most).max(now + DEBOUNCE).max(rested));
+        }
+    }
+
+    /// When the next look is due.
+    pub(super) fn at(&self) -> Option<Duration> {
+        self.at
+    }
+
+    /// How much the next look takes in.
+    pub(super) fn extent(&self) -> Extent {
+        self.waiting.extent
+    }
+
+    /// Takes what waits.
+    pub(super) fn take(&mut self, now: Duration) -> Disturbance {
+        self.at = None;
+        self.last_look = Some(now);
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The look failed: it is still to be done.
+    pub(super) fn give_back(&mut self, disturbance: Disturbance, now: Duration) {
+        self.waiting.merge(disturbance);
+        self.at = Some(now);
+    }
+
+    /// Harm was found and is repaired; how long the next repair has to wait, when it has to.
+    pub(super) fn repaired(&mut self, now: Duration, most: Duration) -> Option<Duration> {
+        let quiet = most.saturating_mul(2).max(Duration::from_mins(2));
+        if self
+            .last_repair
+            .is_none_or(|last| now.saturating_sub(last) > quiet)
+        {
+            self.streak = 0;
+        }
+        self.streak += 1;
+        self.last_repair = Some(now);
+        let next = self.earliest(now, most);
+        self.at = self.at.map(|at| at.max(next));
+        next.checked_sub(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// A rival is not fought for ever.
+    fn earliest(&self, now: Duration, most: Duration) -> Duration {
+        let (Some(last), Some(doublings)) = (self.last_repair, self.streak.checked_sub(PROMPT_REPAIRS))
+        else {
+            return now;
+        };
+        let wait = Duration::from_secs(1)
+            .saturating_mul(1 << doublings.min(16))
+            .min(most);
+        (last + wait).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_secs(30);
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_first_repairs_are_prompt_and_later_ones_wait_twice_as_long_each() {
+        let mut disturbed = Disturbed::default();
+        let waits: Vec<Option<Duration>> = (0..12).map(|n| disturbed.repaired(secs(n), MOST)).collect();
+        let want = [
+            None,
+            None,
+            None,
+            None,
+            Some(1),
+            Some(2),
+            Some(4),
+            Some(8),
+            Some(16),
+            Some(30),
+            Some(30),
+            Some(30),
+        ];
+        assert_eq!(waits, want.map(|wait| wait.map(secs)));
+    }
+
+    #[test]
+    fn after_a_quiet_time_repairs_are_prompt_again() {
+        let mut disturbed = Disturbed::default();
+        for n in 0..10 {
+            disturbed.repaired(secs(n), MOST);
+        }
+        assert_eq!(disturbed.repaired(secs(200), MOST), None);
+    }
+
+    #[test]
+    fn a_stream_of_commits_does_not_put_the_look_off() {
+        let mut disturbed = Disturbed::default();
+        for tenth in 0..10 {
+            disturbed.note(
+                Disturbance::everything(None),
+                Duration::from_millis(tenth * 100),
+                MOST,
+            );
+        }
+        assert_eq!(disturbed.at(), Some(DEBOUNCE));
+    }
+
+    #[test]
+    fn looks_that_find_nothing_are_half_a_second_apart() {
+        let mut disturbed = Disturbed::default();
+        disturbed.note(Disturbance::everything(None), secs(1), MOST);
+        disturbed.take(secs(2));
+        disturbed.note(Disturbance::everything(None), secs(2), MOST);
+        assert_eq!(disturbed.at(), Some(secs(2) + BETWEEN_LOOKS));
+    }
+
+    #[test]
+    fn a_look_waits_for_its_turn_after_many_repairs() {
+        let mut disturbed = Disturbed::default();
+        for _ in 0..8 {
+            disturbed.repaired(secs(10), MOST);
+        }
+        disturbed.note(Disturbance::everything(None), secs(11), MOST);
+        assert_eq!(disturbed.at(), Some(secs(18)));
+    }
+}

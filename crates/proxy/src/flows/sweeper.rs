@@ -1,0 +1,195 @@
+//! The thread that goes through one family's connection table.
+
+use super::{GAP, PERIOD};
+use crate::serve::Serving;
+use conntrack::{Changes, Expectation, NodeAddresses, Pace, ServiceFlows, TcpOption, Urgency, decide};
+use kernel::conntrack::{Reach, SweepError, SweepOptions, SweepReport, sweep};
+use model::ServiceName;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A thread that sweeps when it is due, for as long as its sender lives.
+pub(super) struct Sweeper(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    noted: Mutex<Noted>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Noted {
+    changes: Changes,
+    /// A sweep is wanted even if the changes alone would not ask for one.
+    again: bool,
+    /// Nobody will note anything any more.
+    ended: bool,
+}
+
+impl Sweeper {
+    /// Starts the thread; it sweeps at once.
+    pub(super) fn start(expectation: Expectation, tcp: TcpOption, serving: Serving) -> Sweeper {
+        let shared = Arc::new(Shared::default());
+        let sweeping = Sweeping {
+            shared: shared.clone(),
+            expectation,
+            pace: Pace::new(PERIOD, GAP),
+            options: SweepOptions {
+                reach: match tcp {
+                    TcpOption::CutGone => Reach::UdpAndTcp,
+                    TcpOption::Never => Reach::Udp,
+                },
+                ..SweepOptions::default()
+            },
+            start: Instant::now(),
+            health: Health::Well,
+            serving,
+        };
+        let name = format!("flows-{}", sweeping.expectation.family());
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || sweeping.run())
+            .expect("invariant: a process can have two more threads");
+        Sweeper(shared)
+    }
+
+    /// The kernel took rules that say this of these services. `again`: flows that they exclude may have been made since
+    /// the same was noted before.
+    pub(super) fn note_services(&self, services: Vec<(ServiceName, ServiceFlows)>, again: bool) {
+        let mut noted = self.0.lock();
+        for (name, flows) in services {
+            noted.changes.note_service(name, flows);
+        }
+        noted.again |= again;
+        drop(noted);
+        self.0.wake.notify_one();
+    }
+
+    /// Node ports are served on these addresses now.
+    pub(super) fn note_node(&self, node: NodeAddresses) {
+        self.0.lock().changes.note_node(node);
+        self.0.wake.notify_one();
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.wake.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the last sweep went: a failure is told once, not with each attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Well,
+    Failing,
+}
+
+/// What the thread has to itself.
+struct Sweeping {
+    shared: Arc<Shared>,
+    expectation: Expectation,
+    pace: Pace,
+    options: SweepOptions,
+    start: Instant,
+    health: Health,
+    serving: Serving,
+}
+
+impl Sweeping {
+    fn run(mut self) {
+        while let Some(noted) = self.wait() {
+            let again = if noted.again {
+                Urgency::Sweep
+            } else {
+                Urgency::None
+            };
+            let urgency = noted.changes.apply(&mut self.expectation).max(again);
+            let now = self.start.elapsed();
+            self.pace.changed(urgency, now);
+            if self.pace.due_at() <= now {
+                self.sweep();
+            }
+        }
+    }
+
+    /// Waits until something was noted or a sweep is due; `None` at the end.
+    fn wait(&self) -> Option<Noted> {
+        let mut noted = self.shared.lock();
+        loop {
+            if noted.ended {
+                return None;
+            }
+            let left = self.pace.due_at().saturating_sub(self.start.elapsed());
+            if noted.again || !noted.changes.is_empty() || left.is_zero() {
+                return Some(std::mem::take(&mut *noted));
+            }
+            let waited = self.shared.wake.wait_timeout(noted, left);
+            noted = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.pace.began();
+        let ticket = self.expectation.begin_sweep();
+        let begun = Instant::now();
+        let family = self.expectation.family();
+        let expectation = &self.expectation;
+        let swept = sweep(family, &self.options, &mut |flow| decide(expectation, flow));
+        let complete = match &swept {
+            Ok(report) => report.is_complete(),
+            Err(_) => false,
+        };
+        let now = self.start.elapsed();
+        if complete {
+            self.expectation.complete_sweep(ticket);
+            self.pace.completed(now);
+        } else {
+            self.pace.failed(now);
+        }
+        self.tell(swept, begun.elapsed());
+    }
+
+    fn tell(&mut self, swept: Result<SweepReport, SweepError>, took: Duration) {
+        let family = self.expectation.family();
+        let (report, error) = match swept {
+            Ok(report) => {
+                let deleted = u64::try_from(report.deleted()).unwrap_or(u64::MAX);
+                self.serving.reconciled(family, took, deleted);
+                (report, None)
+            }
+            Err(error) => ((*error.report).clone(), Some(error)),
+        };
+        if report.deleted() > 0 {
+            let reasons: Vec<String> = report
+                .deleted
+                .iter()
+                .map(|(reason, count)| format!("{count} {reason}"))
+                .collect();
+            let reasons = reasons.join(", ");
+            tracing::info!(%family, deleted = report.deleted(), %reasons, seen = report.seen, ?took, "stale connections deleted");
+        }
+        match error {
+            Some(error) if self.health == Health::Well => {
+                self.health = Health::Failing;
+                let reason = error.source;
+                tracing::warn!(%family, %reason, "{} failed; stale connections stay until it works", error.attempted);
+            }
+            Some(error) => {
+                tracing::debug!(%family, reason = %error.source, "{} failed again", error.attempted);
+            }
+            None if self.health == Health::Failing => {
+                self.health = Health::Well;
+                tracing::info!(%family, "the connection table can be gone through again");
+            }
+            None => tracing::debug!(%family, seen = report.seen, ?took, "connection table gone through"),
+        }
+    }
+}
