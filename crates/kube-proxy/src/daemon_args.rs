@@ -405,12 +405,15 @@ fn gates(
     Ok(())
 }
 
+/// Largest configuration file that is read, in bytes. It comes from a `ConfigMap`, which holds a megabyte.
+const LARGEST_CONFIG: u64 = 4 << 20;
+
 /// Reads a configuration file; unknown fields become warnings.
 ///
 /// # Errors
 /// Names the file, the field and the reason.
 pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyConfiguration> {
-    let text = std::fs::read_to_string(path).with_context(|| {
+    let text = read_config(path).with_context(|| {
         format!(
             "cannot read --config {}; check that it exists and that this process may read it",
             path.display()
@@ -431,6 +434,21 @@ pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyC
         )
     }));
     Ok(decoded.config)
+}
+
+/// The text of a file. A pipe would make us wait for whoever writes, and a device may never end.
+fn read_config(path: &Path) -> std::io::Result<String> {
+    let meta = std::fs::metadata(path)?;
+    if meta.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    if !meta.is_file() {
+        return Err(std::io::Error::other("is no regular file"));
+    }
+    if meta.len() > LARGEST_CONFIG {
+        return Err(std::io::Error::other("is larger than a configuration can be"));
+    }
+    std::fs::read_to_string(path)
 }
 
 /// Everything that is invalid, at once; logging first, as upstream has it.

@@ -116,14 +116,7 @@ pub fn answer_into(
 
 /// The rules of an `iptables-save` file, on a host of which nothing else is known.
 fn dumped(file: &str, family: Family) -> anyhow::Result<Host> {
-    let mut text = String::new();
-    if file == "-" {
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("reading rules from standard input")?;
-    } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("reading rules from {file}"))?;
-    }
+    let text = read_dump(file)?;
     let saved = iptables::parse::save(&text, family);
     // A rule that was not understood may be the one that decides, and shifts the numbers of those behind it.
     let rule = saved.opaque.iter().find(|line| line.text.contains("-A "));
@@ -138,9 +131,42 @@ fn dumped(file: &str, family: Family) -> anyhow::Result<Host> {
         !saved.ruleset.tables.is_empty(),
         "{file} holds no table of iptables-save"
     );
+    let last = text.lines().rev().find(|line| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#')
+    });
+    anyhow::ensure!(
+        last.is_some_and(|line| line.trim() == "COMMIT"),
+        "{file} does not end with COMMIT: its end is missing"
+    );
     let mut host = Host::default();
     *host.rules.get_mut(family) = saved.ruleset;
     Ok(host)
+}
+
+/// Largest dump that is read, in bytes; a million rules take 200 MB.
+const LARGEST_DUMP: u64 = 256 << 20;
+
+/// The text of a dump. Comments may be in any encoding: what is not UTF-8 in them decides nothing.
+fn read_dump(file: &str) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let context = || format!("reading rules from {file}");
+    let input: Box<dyn Read> = match file {
+        "-" => Box::new(std::io::stdin().lock()),
+        path => Box::new(std::fs::File::open(path).with_context(context)?),
+    };
+    input
+        .take(LARGEST_DUMP + 1)
+        .read_to_end(&mut bytes)
+        .with_context(context)?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    anyhow::ensure!(
+        length <= LARGEST_DUMP,
+        "{file} is larger than {} MB: cut out the tables that matter",
+        LARGEST_DUMP >> 20
+    );
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The packet that was asked about. A source that is the host's own, without an interface, means that the host sends it.

@@ -286,3 +286,73 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
     assert_eq!(status, Some(1), "{complaints}");
     assert!(complaints.contains("--sillyness"), "{complaints}");
 }
+
+#[test]
+fn what_is_no_regular_file_is_no_configuration() {
+    let scratch = Scratch::new();
+    let good = scratch.good();
+    let pipe = scratch.path("pipe").to_string_lossy().into_owned();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for other in [pipe.as_str(), "/dev/zero"] {
+        says(
+            &[
+                "render",
+                "--manifests",
+                &good,
+                "--node",
+                "node-a",
+                "--config",
+                other,
+            ],
+            2,
+            &[other, "no regular file"],
+        );
+    }
+}
+
+#[test]
+fn empty_standard_input_is_no_empty_cluster() {
+    says(
+        &["render", "--manifests", "-", "--node", "node-a"],
+        2,
+        &["standard input", "holds nothing"],
+    );
+}
+
+#[test]
+fn a_dump_without_its_end_is_refused() {
+    let scratch = Scratch::new();
+    let cut = scratch.file("cut", "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m comm");
+    says(
+        &[
+            "trace",
+            "--dump",
+            &cut,
+            "--from",
+            "10.0.0.1",
+            "--to",
+            "10.0.0.2:80",
+        ],
+        2,
+        &[&cut, "COMMIT"],
+    );
+}
+
+#[test]
+fn a_dump_in_another_encoding_is_read() {
+    let scratch = Scratch::new();
+    let path = scratch.file("latin", "");
+    let rule =
+        b"*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m comment --comment \"caf\xe9\" -j ACCEPT\nCOMMIT\n";
+    fs::write(&path, rule).unwrap();
+    let asked = [
+        "trace",
+        "--dump",
+        &path,
+        "--from",
+        "10.0.0.1",
+        "--to",
+        "10.0.0.2:80",
+    ];
+    assert_eq!(run(&asked), (Some(0), String::new()));
+}

@@ -84,6 +84,11 @@ pub fn read_path(path: &Path) -> Result<Reading, ManifestError> {
         io::stdin()
             .read_to_string(&mut text)
             .map_err(cannot_read("standard input"))?;
+        if text.trim().is_empty() {
+            // A program that failed writes nothing: that is no cluster without objects.
+            let error = io::Error::other("holds nothing");
+            return Err(cannot_read("standard input")(error));
+        }
         return Ok(read_str("standard input", &text));
     }
     if !fs::metadata(path).map_err(cannot_read(path.display()))?.is_dir() {
@@ -229,8 +234,8 @@ pub(super) fn twice(name: &ObjectRef, path: &str) -> String {
 /// Reads one file, without holding its text.
 pub(super) fn read_file(path: &Path) -> Result<FileReading, ManifestError> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(cannot_read(&name))?;
-    let meta = file.metadata().map_err(cannot_read(&name))?;
+    // Asked before it is opened: to open a pipe waits for whoever writes to it.
+    let meta = fs::metadata(path).map_err(cannot_read(&name))?;
     if !meta.is_file() {
         let error = io::Error::other("is no regular file");
         return Err(cannot_read(&name)(error));
@@ -238,6 +243,7 @@ pub(super) fn read_file(path: &Path) -> Result<FileReading, ManifestError> {
     if meta.len() == 0 {
         return Err(ManifestError::Empty { path: name });
     }
+    let file = File::open(path).map_err(cannot_read(&name))?;
     Ok(read_from(&name, BufReader::with_capacity(64 << 10, file)))
 }
 

@@ -228,3 +228,18 @@ fn a_bare_n_is_no_name() {
     assert_eq!(count(&read_str("f.yaml", &text("n"))), (0, 0));
     assert_eq!(count(&read_str("f.yaml", &text("\"n\""))), (1, 0));
 }
+
+#[test]
+fn a_pipe_among_manifests_is_left_out_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("good.yaml"), service("a")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.path().join("pipe.yaml"))
+        .status();
+    assert!(made.unwrap().success());
+    let path = folder.path().to_owned();
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || say.send(read_path(&path).unwrap()));
+    let reading = said.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    assert_eq!(count(&reading), (1, 1), "{reading:?}");
+}

@@ -96,17 +96,21 @@ pub(super) enum Answer {
 type Part = (Criterion, Truth);
 
 /// Whether `rule` matches the packet in `state` at `site`, on the branch whose history ends at `state.last`.
-pub(super) fn ask(rule: &Rule, state: &State, site: &Site<'_>, history: &History) -> Answer {
+pub(super) fn ask(rule: &Rule, state: &State, site: &Site<'_>, history: &mut History) -> Answer {
     let mut open = Open {
         conditions: Vec::new(),
         probability: 1.0,
     };
+    history.evaluated();
     let parts = header_parts(rule, state, site).chain(match_parts(rule, state, site));
     for (criterion, truth) in parts {
         match settle(truth, state, history) {
             Truth::Known(true) => {}
             Truth::Known(false) => return Answer::No(criterion),
+            // Nobody will go on with this branch.
+            Truth::Hangs(..) if history.exhausted() => break,
             Truth::Hangs(condition, when) => {
+                history.compared(2 * open.conditions.len());
                 let contradicted = open.conditions.contains(&(condition.clone(), !when));
                 if contradicted {
                     return Answer::No(criterion);
@@ -122,7 +126,7 @@ pub(super) fn ask(rule: &Rule, state: &State, site: &Site<'_>, history: &History
 }
 
 /// The truth, with what the branch already stands on put in.
-fn settle(truth: Truth, state: &State, history: &History) -> Truth {
+fn settle(truth: Truth, state: &State, history: &mut History) -> Truth {
     match truth {
         Truth::Hangs(condition, when) => match history.answer(state.last, &condition) {
             Some(answer) => Truth::Known(answer == when),

@@ -128,17 +128,34 @@ pub enum Detail {
 }
 
 /// The events of all branches.
-#[derive(Clone, Debug, Default)]
+///
+/// A history allows so much work and then no more: rules can be written that have more ways than there are atoms, and
+/// whoever reads somebody's dump is not to die of it. What costs is counted in steps back through the events, which is
+/// what long traces mostly do.
+#[derive(Clone, Debug)]
 pub struct History {
     nodes: Vec<Node>,
     detail: Detail,
+    /// The work that is left.
+    left: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
     before: Option<NodeId>,
     event: Event,
+    /// What it costs to tell the branch up to here.
+    telling: u64,
 }
+
+/// The work that a history allows: seconds. The affinity of a service with 5,000 endpoints takes a half of it.
+const WORK: u64 = 1 << 30;
+/// What an event costs, for its memory: there are a million at most.
+const EVENT: u64 = WORK >> 20;
+/// What the evaluation of a rule costs.
+const RULE: u64 = 32;
+/// What it costs to tell an event that is a line of its own, in memory and output.
+const LINE: u64 = 256;
 
 impl History {
     /// An empty one, that will keep this much.
@@ -146,7 +163,14 @@ impl History {
         History {
             nodes: Vec::new(),
             detail,
+            left: WORK,
         }
+    }
+
+    /// The same with less work allowed.
+    #[cfg(test)]
+    pub(super) fn allowing(self, work: u64) -> History {
+        History { left: work, ..self }
     }
 
     /// How much it keeps.
@@ -157,8 +181,43 @@ impl History {
     /// Adds an event after another.
     pub fn push(&mut self, before: Option<NodeId>, event: Event) -> NodeId {
         let id = NodeId(self.nodes.len());
-        self.nodes.push(Node { before, event });
+        let telling = self.telling(before) + event.telling();
+        self.spend(EVENT);
+        self.nodes.push(Node {
+            before,
+            event,
+            telling,
+        });
         id
+    }
+
+    /// Whether all work that is allowed was done. What was not followed yet must end undecided, and say so.
+    pub fn exhausted(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Counts the evaluation of a rule.
+    pub(super) fn evaluated(&mut self) {
+        self.spend(RULE);
+    }
+
+    /// Counts a comparison with so many others.
+    pub(super) fn compared(&mut self, with: usize) {
+        self.spend(RULE.saturating_mul(u64::try_from(with).unwrap_or(u64::MAX)));
+    }
+
+    /// Counts a branch more: its whole way will have to be told. Those who tell it go through it several times.
+    pub(super) fn forked(&mut self, last: Option<NodeId>) {
+        self.spend(4 * self.telling(last));
+    }
+
+    fn spend(&mut self, work: u64) {
+        self.left = self.left.saturating_sub(work);
+    }
+
+    fn telling(&self, last: Option<NodeId>) -> u64 {
+        last.and_then(|id| self.nodes.get(id.0))
+            .map_or(0, |node| node.telling)
     }
 
     /// One branch's events between two of its points, oldest first: after `from` (or the beginning) up to `to`.
@@ -181,31 +240,48 @@ impl History {
     }
 
     /// What the branch that ends at `last` already stands on says about a condition, if anything.
-    pub fn answer(&self, last: Option<NodeId>, condition: &Condition) -> Option<bool> {
-        self.assumptions(last)
-            .find_map(|(assumed, holds)| implied(condition, assumed, holds))
+    pub fn answer(&mut self, last: Option<NodeId>, condition: &Condition) -> Option<bool> {
+        let mut seen = 0;
+        let events = self.backwards(last, None).inspect(|_| seen += 1);
+        let answer = assumptions(events).find_map(|(assumed, holds)| implied(condition, assumed, holds));
+        self.spend(seen);
+        answer
     }
+}
 
-    /// What the branch already stands on, newest first, as far as it is still true.
-    fn assumptions(&self, last: Option<NodeId>) -> impl Iterator<Item = (&Condition, bool)> {
-        let mut rewritten = false;
-        self.backwards(last, None).filter_map(move |event| match event {
-            Event::Met {
-                did: Did::Dnat { .. } | Did::Snat { .. },
-                ..
-            } => {
-                rewritten = true;
-                None
-            }
-            Event::Assumed { condition, holds } => {
-                let lasting = match condition.lasts() {
-                    Lasts::Whole => true,
-                    Lasts::UntilRewritten => !rewritten,
-                    Lasts::Once => false,
-                };
-                lasting.then_some((condition, *holds))
-            }
-            _ => None,
-        })
+impl Event {
+    /// What it costs to tell it. Rows of choices, and of lists that do not know the client, are told in one line.
+    fn telling(&self) -> u64 {
+        match self {
+            Event::Chance { .. }
+            | Event::Assumed {
+                condition: Condition::SeenRecently { .. },
+                holds: false,
+            } => 1,
+            _ => LINE,
+        }
     }
+}
+
+/// What a branch with these events already stands on, newest first, as far as it is still true.
+fn assumptions<'a>(events: impl Iterator<Item = &'a Event>) -> impl Iterator<Item = (&'a Condition, bool)> {
+    let mut rewritten = false;
+    events.filter_map(move |event| match event {
+        Event::Met {
+            did: Did::Dnat { .. } | Did::Snat { .. },
+            ..
+        } => {
+            rewritten = true;
+            None
+        }
+        Event::Assumed { condition, holds } => {
+            let lasting = match condition.lasts() {
+                Lasts::Whole => true,
+                Lasts::UntilRewritten => !rewritten,
+                Lasts::Once => false,
+            };
+            lasting.then_some((condition, *holds))
+        }
+        _ => None,
+    })
 }

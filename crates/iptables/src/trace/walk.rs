@@ -22,7 +22,11 @@ pub enum Verdict {
     Undecided(Arc<str>),
 }
 
-/// Bounds of a walk.
+/// How many chains may lead to one another. Far above what nftables allows (`NFT_JUMP_STACK_SIZE`, 16): old tables
+/// have other bounds, but every waiting branch holds the chains that led to it.
+const DEPTH: usize = 128;
+
+/// Bounds of a walk, beside the work that its [`History`] allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How many branches there may be. Branches beyond that end [`Verdict::Undecided`] and say so.
@@ -106,6 +110,10 @@ struct Walk<'a, 'w> {
     done: Vec<(State, Verdict)>,
 }
 
+fn too_much() -> Verdict {
+    Verdict::Undecided("there is too much to follow: the rest is not followed".into())
+}
+
 impl<'a> Walk<'a, '_> {
     /// Follows one branch to its verdict, leaving other branches to wait.
     fn follow(&mut self, mut walker: Walker<'a>) {
@@ -130,10 +138,13 @@ impl<'a> Walk<'a, '_> {
         let open = match ask(rule, &walker.state, self.site, self.history) {
             Answer::No(criterion) => {
                 self.passed(walker, criterion);
-                return None;
+                return self.history.exhausted().then(too_much);
             }
             Answer::If(open) => open,
         };
+        if self.history.exhausted() {
+            return Some(too_much());
+        }
         let certain = open.conditions.is_empty() && open.probability >= 1.0;
         if !certain && target::is_inert(&rule.target) {
             let event = Event::MayHaveMet {
@@ -169,6 +180,7 @@ impl<'a> Walk<'a, '_> {
             let mut other = walker.clone();
             self.chance(&mut other, 1.0 - open.probability);
             self.passed(&mut other, Criterion::Branch);
+            self.history.forked(other.state.last);
             others.push(other);
             self.chance(walker, open.probability);
         }
@@ -184,6 +196,7 @@ impl<'a> Walk<'a, '_> {
         };
         self.record(&mut other, opposite);
         self.passed(&mut other, Criterion::Branch);
+        self.history.forked(other.state.last);
         self.record(
             walker,
             Event::Assumed {
@@ -242,6 +255,11 @@ impl<'a> Walk<'a, '_> {
         if walker.trail.contains(&name) {
             return Some(Verdict::Undecided(
                 format!("chain {to} leads to itself; the kernel refuses such rules").into(),
+            ));
+        }
+        if walker.trail.len() >= DEPTH {
+            return Some(Verdict::Undecided(
+                format!("more than {DEPTH} chains lead to chain {to}: it is not followed").into(),
             ));
         }
         walker.trail.push(name);

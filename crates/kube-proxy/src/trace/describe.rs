@@ -19,6 +19,9 @@ pub(crate) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
     rule(host, family, place).map_or_else(String::new, |rule| RuleText { rule, family }.to_string())
 }
 
+/// Longest rule printed for people, in characters. The kernel takes comments of up to 255 bytes.
+const RULE_LENGTH: usize = 2000;
+
 /// The rule's words without its comment, and the comment behind them: what people look for is what it does.
 pub(crate) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
     let Some(found) = rule(host, family, place) else {
@@ -27,8 +30,12 @@ pub(crate) fn short_rule_text(host: &Host, family: Family, place: &Place) -> Str
     let mut bare = found.clone();
     bare.matches.retain(|one| !matches!(one, Match::Comment(_)));
     let words = RuleText { rule: &bare, family }.to_string();
-    match found.comment() {
+    let words = match found.comment() {
         Some(comment) => format!("{words} # {comment}").trim_start().to_owned(),
+        None => words,
+    };
+    match words.char_indices().nth(RULE_LENGTH) {
+        Some((end, _)) => format!("{}...", &words[..end]),
         None => words,
     }
 }

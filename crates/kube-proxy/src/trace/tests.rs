@@ -132,7 +132,7 @@ fn ways_beyond_the_wanted_number_are_listed_and_not_told() {
     let some = of_two("1");
     assert_eq!(lines_with(&some, "HOOK ").len(), 1);
     assert_eq!(
-        lines_with(&some, "3 more ways, listed above; --full 0 prints their rules.").len(),
+        lines_with(&some, "3 more ways without their rules; --full 0 prints them.").len(),
         1
     );
     assert_eq!(lines_with(&of_two("0"), "HOOK ").len(), 4);

@@ -8,6 +8,13 @@ use iptables::trace::{Event, Place};
 use path::{Answer, Claim, Host, Step, Way};
 use std::io::{self, Write};
 
+/// How many ways the list of ways has at most. What is more is for programs to read.
+const LISTED: usize = 1000;
+/// How many steps of a way are printed at most.
+const STEPS: usize = 2000;
+/// How many claims of a way are printed at most.
+const CLAIMS: usize = 20;
+
 /// Writes the answer.
 pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &TraceArgs) -> io::Result<()> {
     let page = Page { host, answer, args };
@@ -21,6 +28,9 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &Tr
     if all > 1 {
         writeln!(out)?;
         write_table(out, &page.list_of_ways())?;
+        if all > LISTED {
+            writeln!(out, "{} more ways: --output json has them all.", all - LISTED)?;
+        }
     }
     let full = match args.full {
         0 => all,
@@ -34,7 +44,7 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &Tr
         writeln!(out)?;
         writeln!(
             out,
-            "{} more ways, listed above; --full 0 prints their rules.",
+            "{} more ways without their rules; --full 0 prints them.",
             all - full
         )?;
     }
@@ -62,7 +72,7 @@ impl Page<'_> {
 
     fn list_of_ways(&self) -> Table {
         let mut table = self.table(["WAY", "CHANCE", "IF", "TO", "SOURCE", "END"]);
-        for (number, way) in self.answer.ways.iter().enumerate() {
+        for (number, way) in self.answer.ways.iter().enumerate().take(LISTED) {
             table.add_row([
                 (number + 1).to_string(),
                 describe::chance(way.state.chance),
@@ -94,17 +104,23 @@ impl Page<'_> {
 
     fn steps(&self, way: &Way) -> Table {
         let mut table = self.table(["HOOK", "TABLE", "CHAIN", "RULE", "WHAT", "PACKET"]);
-        for step in self.answer.steps(way) {
-            if let Some(row) = self.row(&step) {
+        let steps = self.answer.steps(way);
+        for step in steps.iter().take(STEPS) {
+            if let Some(row) = self.row(step) {
                 table.add_row(row);
             }
+        }
+        if let Some(more) = steps.len().checked_sub(STEPS).filter(|more| *more > 0) {
+            table.add_row(bracketed_row(&format!(
+                "{more} more steps: --output json has them all"
+            )));
         }
         table
     }
 
     fn row(&self, step: &Step<'_>) -> Option<Row> {
         let event = match step {
-            Step::Routed(to) => return Some(routing_row(&describe::routed(to))),
+            Step::Routed(to) => return Some(bracketed_row(&format!("routing: {}", describe::routed(to)))),
             // Told in the heading: what the way stands on.
             Step::Claim(_) | Step::Chance { .. } => return None,
             Step::Rules(event) => event,
@@ -169,14 +185,17 @@ impl Page<'_> {
     }
 }
 
-fn routing_row(to: &str) -> Row {
+fn bracketed_row(what: &str) -> Row {
     let none = String::new;
-    Row::from([none(), none(), none(), none(), format!("[routing: {to}]"), none()])
+    Row::from([none(), none(), none(), none(), format!("[{what}]"), none()])
 }
 
 /// Claims in a line.
 fn claims(all: &[Claim<'_>]) -> String {
-    let words: Vec<String> = all.iter().map(describe::claim).collect();
+    let mut words: Vec<String> = all.iter().take(CLAIMS).map(describe::claim).collect();
+    if let Some(more) = all.len().checked_sub(CLAIMS).filter(|more| *more > 0) {
+        words.push(format!("and {more} more"));
+    }
     words.join("; ")
 }
 

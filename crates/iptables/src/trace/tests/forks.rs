@@ -163,3 +163,53 @@ fn ways_beyond_the_limit_say_that_they_were_not_followed() {
             .any(|(_, verdict)| matches!(verdict, Verdict::Undecided(why) if why.contains("100 ways")))
     );
 }
+
+/// All ways end undecided and say why, or end at all.
+#[track_caller]
+fn given_up(rules: &Table) {
+    let local = known();
+    let mut history = History::new(Detail::Met).allowing(1 << 24);
+    let start = new_connection(&packet());
+    let ways = walk(rules, start, &site(&local), Limits::default(), &mut history);
+    let honest = |verdict: &Verdict| matches!(verdict, Verdict::Undecided(why) if why.contains("too much"));
+    assert!(ways.iter().any(|(_, verdict)| honest(verdict)));
+    assert!(history.exhausted());
+}
+
+#[test]
+fn chains_that_call_one_another_twice_are_not_followed_forever() {
+    let names: Vec<String> = (0..60).map(|i| format!("C{i}")).collect();
+    let mut chains = vec![("PREROUTING", Some(Policy::Accept), vec![Rule::new(jump("C0"))])];
+    for pair in names.windows(2) {
+        chains.push((&*pair[0], None, vec![Rule::new(jump(&pair[1])); 2]));
+    }
+    chains.push(("C59", None, vec![]));
+    given_up(&table(chains));
+}
+
+#[test]
+fn rules_that_nothing_decides_are_not_followed_forever() {
+    let set = |i: usize| other("set", &format!("--match-set S{i} src"));
+    let rules = (0..100_000).map(|i| matching(set(i), Target::Accept)).collect();
+    given_up(&table(vec![("PREROUTING", Some(Policy::Accept), rules)]));
+    let rule = Rule {
+        matches: (0..60_000).map(set).collect(),
+        ..Rule::new(Target::Accept)
+    };
+    given_up(&table(vec![("PREROUTING", Some(Policy::Accept), vec![rule])]));
+}
+
+#[test]
+fn chains_may_not_lead_to_one_another_without_end() {
+    let names: Vec<String> = (0..5000).map(|i| format!("C{i}")).collect();
+    let mut chains = vec![("PREROUTING", Some(Policy::Accept), vec![Rule::new(jump("C0"))])];
+    for pair in names.windows(2) {
+        chains.push((&*pair[0], None, vec![Rule::new(Target::Goto(name(&pair[1])))]));
+    }
+    chains.push(("C4999", None, vec![]));
+    let verdicts = go(&table(chains)).verdicts();
+    assert!(
+        matches!(&*verdicts, [Verdict::Undecided(why)] if why.contains("128 chains")),
+        "{verdicts:?}"
+    );
+}
