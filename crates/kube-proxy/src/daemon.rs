@@ -91,6 +91,7 @@ fn serve(args: DaemonArgs) -> Result<()> {
     let runtime = runtime.context("cannot start the runtime")?;
     let file = args.config_file;
     runtime.block_on(async {
+        die_by_signals_even_as_first_process()?;
         tokio::select! {
             ended = proxy::run(options) => Ok(ended?),
             () = proxy::file_changes(file) => {
@@ -98,4 +99,22 @@ fn serve(args: DaemonArgs) -> Result<()> {
             }
         }
     })
+}
+
+/// The kernel spares a namespace's first process signals that it has no handler for, and that is what this process is
+/// in a container of its own. Everywhere else a signal ends it at once, and here it has to as well. Rules stay.
+fn die_by_signals_even_as_first_process() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    if std::process::id() != 1 {
+        return Ok(());
+    }
+    for (kind, number) in [(SignalKind::terminate(), 15), (SignalKind::interrupt(), 2)] {
+        let mut signals = signal(kind).context("cannot listen for signals")?;
+        tokio::spawn(async move {
+            signals.recv().await;
+            // What a shell says of a process that a signal ended.
+            std::process::exit(128 + number);
+        });
+    }
+    Ok(())
 }
