@@ -60,8 +60,9 @@ const fn expected(
 /// cluster IP, two for the node port, of which one is for loopback), two without (reject), and the chains SVC and EXT
 /// beside those of its endpoints.
 const TRANSITIONS: [Expected; 10] = [
-    // The external IP's rule and EXT chain, from one to the other.
-    expected("claim-handed-over", &["shop/older", "shop/younger"], [1, 1, 1, 1]),
+    // The external IP's rule and EXT chain, from one to the other. The rule of the younger's cluster IP moves along, since
+    // it stands before that of an external IP in what upstream writes.
+    expected("claim-handed-over", &["shop/older", "shop/younger"], [1, 2, 2, 1]),
     // SVC, and SEP of the new endpoint.
     expected("endpoint-added", &["shop/web"], [2, 0, 0, 0]),
     expected("endpoint-removed", &["shop/web"], [1, 0, 0, 1]),
