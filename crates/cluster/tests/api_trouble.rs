@@ -32,14 +32,13 @@ async fn a_server_that_is_away_is_reported_in_few_lines_until_it_comes() {
         .port();
     let address = format!("127.0.0.1:{port}");
     let mut said = listen(&format!("http://{address}"), quick()).await;
-    for _ in 0..3 {
-        let text = said.next().await;
-        assert!(
-            text.contains("Connection refused") && text.contains(&address),
-            "{text}"
-        );
-        assert!(text.contains("check that the API server runs"), "{text}");
-    }
+    // The watches share one outage, and whichever is due tells of it again: only the first word is sure to be this one's.
+    let text = said.next().await;
+    assert!(
+        text.contains("Connection refused") && text.contains(&address),
+        "{text}"
+    );
+    assert!(text.contains("check that the API server runs"), "{text}");
     let _server = Server::start_at(
         &address,
         services(|_| {
