@@ -439,10 +439,7 @@ pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyC
 /// The text of a file. A pipe would make us wait for whoever writes, and a device may never end.
 fn read_config(path: &Path) -> std::io::Result<String> {
     let meta = std::fs::metadata(path)?;
-    if meta.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
-    }
-    if !meta.is_file() {
+    if !meta.is_file() && !meta.is_dir() {
         return Err(std::io::Error::other("is no regular file"));
     }
     if meta.len() > LARGEST_CONFIG {
