@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The daemon logs this when everything that was wanted is in the kernel.
-const IN_SYNC: &str = "rules are in sync";
+/// The daemon logs this when everything that was wanted of IPv4 is in the kernel; the objects have no IPv6.
+const IN_SYNC: &str = r#""rules are in sync" family="IPv4""#;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(10);
 
