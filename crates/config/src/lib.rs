@@ -25,7 +25,7 @@ pub use duration::GoDuration;
 pub use gates::{GateNotes, Locked, check_gates};
 pub use idle::without_effect;
 pub use logging::validate_logging;
-pub use settings::{node_ips, settings};
+pub use settings::{facts, node_ips, settings};
 pub use types::KubeProxyConfiguration;
 pub use validate::{FieldError, validate};
 pub use write::to_yaml;

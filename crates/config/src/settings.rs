@@ -3,6 +3,7 @@
 use crate::types::KubeProxyConfiguration;
 use ipnet::IpNet;
 use model::address::parse_net;
+use model::snapshot::Snapshot;
 use model::{Family, LocalDetector, Mark, NodeFacts, NodePortAddresses, PerFamily, Settings};
 use std::net::IpAddr;
 
@@ -83,6 +84,28 @@ fn node_port_addresses(
     } else {
         NodePortAddresses::In(of_family)
     }
+}
+
+/// The node's facts: what its Node object says, if there is one, what the configuration says of its addresses, and the
+/// addresses of the host's interfaces.
+pub fn facts(
+    config: &KubeProxyConfiguration,
+    name: &str,
+    snapshot: &Snapshot,
+    interface_addresses: Vec<IpAddr>,
+) -> NodeFacts {
+    let mut facts = NodeFacts {
+        name: name.into(),
+        interface_addresses,
+        ..NodeFacts::default()
+    };
+    let mut node_addresses: &[IpAddr] = &[];
+    if let Some(node) = snapshot.node(name) {
+        node.tell(&mut facts);
+        node_addresses = &node.addresses;
+    }
+    (_, facts.node_ips) = node_ips(config, node_addresses);
+    facts
 }
 
 /// The node's primary address per family: the Node object's addresses, overridden by a specified `bindAddress`.

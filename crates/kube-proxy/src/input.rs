@@ -105,19 +105,9 @@ impl ClusterArgs {
         addresses: &[IpAddr],
     ) -> Result<NodeFacts> {
         let name = self.node_name(snapshot, config)?;
-        let node = snapshot.node(&name);
-        let mut facts = NodeFacts {
-            name: name.as_str().into(),
-            ..NodeFacts::default()
-        };
-        if let Some(node) = node {
-            node.tell(&mut facts);
-        }
-        let node_addresses: Vec<IpAddr> = node.map(|node| node.addresses.to_vec()).unwrap_or_default();
-        let (_, node_ips) = config::node_ips(config, &node_addresses);
-        facts.node_ips = node_ips;
-        facts.interface_addresses = interface_addresses(addresses, &node_addresses);
-        Ok(facts)
+        let node_addresses = snapshot.node(&name).map_or(&[][..], |node| &node.addresses);
+        let own = interface_addresses(addresses, node_addresses);
+        Ok(config::facts(config, &name, snapshot, own))
     }
 
     /// The node asked for; without a flag, the configuration's, or the only Node there is.

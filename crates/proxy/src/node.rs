@@ -7,19 +7,7 @@ use std::net::IpAddr;
 
 /// The facts as they are now. Without a Node object, the configuration and the host's addresses have to do.
 pub(crate) fn facts(options: &ProxyOptions, snapshot: &Snapshot, addresses: Vec<IpAddr>) -> NodeFacts {
-    let node = snapshot.node(&options.node_name);
-    let mut facts = NodeFacts {
-        name: options.node_name.clone(),
-        ..NodeFacts::default()
-    };
-    if let Some(node) = node {
-        node.tell(&mut facts);
-    }
-    let node_addresses = node.map(|node| node.addresses.to_vec()).unwrap_or_default();
-    let (_, node_ips) = config::node_ips(&options.config, &node_addresses);
-    facts.node_ips = node_ips;
-    facts.interface_addresses = addresses;
-    facts
+    config::facts(&options.config, &options.node_name, snapshot, addresses)
 }
 
 /// What is still missing of the Node before rules can be right; `None` when nothing is (control.md 3.3).

@@ -68,18 +68,7 @@ pub(crate) fn facts(
     ]);
     interface_addresses.sort();
     interface_addresses.dedup();
-    let mut facts = NodeFacts {
-        name: name.into(),
-        interface_addresses,
-        ..NodeFacts::default()
-    };
-    let mut node_addresses: &[IpAddr] = &[];
-    if let Some(node) = snapshot.node(name) {
-        node.tell(&mut facts);
-        node_addresses = &node.addresses;
-    }
-    (_, facts.node_ips) = config::node_ips(config, node_addresses);
-    facts
+    config::facts(config, name, snapshot, interface_addresses)
 }
 
 /// Both families' intent.
