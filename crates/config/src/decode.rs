@@ -1,4 +1,4 @@
-//! Text to configuration: strict first, then lenient with a warning that names the field (control.md 2.2).
+//! Text to configuration: strict first, then lenient with a warning that names the field, as upstream's `loadConfig` does.
 
 use crate::GoDuration;
 use crate::types::{API_VERSION, FlushFrequency, KIND, KubeProxyConfiguration};
@@ -179,7 +179,8 @@ impl KubeProxyConfiguration {
         config
     }
 
-    /// What flags start from. Flags differ from an empty file in one default, `ipvs.minSyncPeriod` (control.md 13 row 3).
+    /// What flags start from. Flags differ from an empty file in one default, `ipvs.minSyncPeriod`:
+    /// 1s for flags, none for files.
     ///
     /// [`Self::fill_linux_defaults`] has to follow.
     pub fn before_flags() -> Self {
@@ -190,7 +191,7 @@ impl KubeProxyConfiguration {
         config
     }
 
-    /// Defaults that depend on what else is set (control.md 2.3).
+    /// Defaults that depend on what else is set (upstream `platformApplyDefaults`).
     pub fn fill_linux_defaults(&mut self) {
         set_if_empty(&mut self.mode, "iptables");
         set_if_empty(&mut self.detect_local_mode, "ClusterCIDR");
@@ -200,7 +201,7 @@ impl KubeProxyConfiguration {
         }
     }
 
-    /// Replaces zero values by upstream's defaults (control.md 2.1 and 2.3).
+    /// Replaces zero values by upstream's defaults (`pkg/proxy/apis/config/v1alpha1/defaults.go`).
     pub(crate) fn fill_defaults(&mut self) {
         set_if_empty(&mut self.bind_address, "0.0.0.0");
         let v4 = matches!(parse_ip(&self.bind_address), Some(IpAddr::V4(_)));

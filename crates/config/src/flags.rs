@@ -1,4 +1,4 @@
-//! kube-proxy's own command-line flags as data: each fills one field of the configuration (control.md 1.4).
+//! kube-proxy's own command-line flags as data: each fills one field of the configuration.
 //!
 //! Flags that are no configuration fields (`--config`, `--cleanup`, ...) belong to the command line itself.
 
@@ -20,7 +20,7 @@ pub enum FlagKind {
     List,
 }
 
-/// What becomes of a flag when `--config` is given (control.md 1.3).
+/// What becomes of a flag when `--config` is given: upstream's decoded file replaces all that flags built, but for a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithConfig {
     /// The file replaces it.
@@ -252,7 +252,7 @@ pub static FLAGS: &[Flag] = &[
     flag("conntrack-udp-timeout", "duration", "Conntrack timeout of unreplied UDP; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_timeout, v)),
     flag("conntrack-udp-timeout-stream", "duration", "Conntrack timeout of UDP streams; 0 leaves it", |c, v| duration(&mut c.conntrack.udp_stream_timeout, v)),
     flag("detect-local-mode", "mode", "How local pods' traffic is told: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix", |c, v| text(&mut c.detect_local_mode, v)),
-    flag("feature-gates", "name=bool,...", "Feature gates; AllowServiceExternalIPs and those of logging alone mean something here", gates),
+    flag("feature-gates", "name=bool,...", "Feature gates; AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz and those of logging mean something here", gates),
     flag("healthz-bind-address", "ip:port", "Where health is served", |c, v| address(&mut c.healthz_bind_address, v)),
     deprecated(flag("healthz-port", "int32", "Port of healthz-bind-address", port), "This flag is deprecated and will be removed in a future release. Please use --healthz-bind-address instead."),
     switch("iptables-localhost-nodeports", "Serve node ports on 127/8 (iptables mode, IPv4)", |c, v| optional(&mut c.iptables.localhost_node_ports, v, boolean)),
@@ -271,16 +271,16 @@ pub static FLAGS: &[Flag] = &[
     not_yet(flag("kube-api-content-type", "string", "Content type of requests to the API server", |c, v| text(&mut c.client_connection.content_type, v))),
     flag("kube-api-qps", "float32", "Requests a second to the API server", rate),
     flag("kubeconfig", "path", "How to reach the API server; without it and --master, the in-cluster way", |c, v| text(&mut c.client_connection.kubeconfig, v)),
-    not_yet(over_file(flag("log-flush-frequency", "duration", "Longest time between two flushes of the log", |c, v| {
+    over_file(flag("log-flush-frequency", "duration", "Longest time that lines are held back, where a buffer size lets them be", |c, v| {
         let mut span = GoDuration::default();
         duration(&mut span, v)?;
         c.logging.flush_frequency = FlushFrequency::Duration(span);
         Ok(())
-    }))),
-    not_yet(over_file(flag("log-json-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.json.info_buffer_size, v)))),
-    not_yet(over_file(switch("log-json-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.json.split_stream, v)))),
-    not_yet(over_file(flag("log-text-info-buffer-size", "quantity", "Alpha", |c, v| quantity(&mut c.logging.options.text.info_buffer_size, v)))),
-    not_yet(over_file(switch("log-text-split-stream", "Alpha", |c, v| boolean(&mut c.logging.options.text.split_stream, v)))),
+    })),
+    over_file(flag("log-json-info-buffer-size", "quantity", "As --log-text-info-buffer-size, of JSON lines", |c, v| quantity(&mut c.logging.options.json.info_buffer_size, v))),
+    over_file(switch("log-json-split-stream", "As --log-text-split-stream, of JSON lines", |c, v| boolean(&mut c.logging.options.json.split_stream, v))),
+    over_file(flag("log-text-info-buffer-size", "quantity", "How many bytes of information are held back when streams are split (alpha: needs the gate LoggingAlphaOptions)", |c, v| quantity(&mut c.logging.options.text.info_buffer_size, v))),
+    over_file(switch("log-text-split-stream", "Information to stdout, errors and warnings to stderr, not all to stderr (alpha: needs the gate LoggingAlphaOptions)", |c, v| boolean(&mut c.logging.options.text.split_stream, v))),
     over_file(flag("logging-format", "string", "text or json", |c, v| text(&mut c.logging.format, v))),
     switch("masquerade-all", "Source NAT for all traffic to cluster IPs", masquerade_all),
     flag("metrics-bind-address", "ip:port", "Where metrics are served", |c, v| address(&mut c.metrics_bind_address, v)),
@@ -289,11 +289,11 @@ pub static FLAGS: &[Flag] = &[
     flag("oom-score-adj", "int32", "The process's oom_score_adj, -1000 to 1000", |c, v| optional(&mut c.oom_score_adj, v, number)),
     flag("pod-bridge-interface", "string", "For --detect-local-mode BridgeInterface", |c, v| text(&mut c.detect_local.bridge_interface, v)),
     flag("pod-interface-name-prefix", "string", "For --detect-local-mode InterfaceNamePrefix", |c, v| text(&mut c.detect_local.interface_name_prefix, v)),
-    not_yet(switch("profiling", "Profiling pages on the metrics address", |c, v| boolean(&mut c.enable_profiling, v))),
-    flag("proxy-mode", "mode", "iptables (the default); nftables and ipvs are known and not there yet", |c, v| text(&mut c.mode, v)),
+    switch("profiling", "Pages to profile the process and to change its verbosity, on the metrics address", |c, v| boolean(&mut c.enable_profiling, v)),
+    flag("proxy-mode", "mode", "iptables (the default) or nftables; ipvs is known and not there yet", |c, v| text(&mut c.mode, v)),
     not_yet(flag("show-hidden-metrics-for-version", "string", "The previous minor version, to see metrics hidden since", |c, v| text(&mut c.show_hidden_metrics_for_version, v))),
-    over_file(flag("v", "level", "Verbosity of the log: 2 tells each write of rules, 5 everything", |c, v| { c.logging.verbosity = go::level(v)?; Ok(()) })),
-    not_yet(over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file (text format)", vmodule))),
+    over_file(flag("v", "level", "Verbosity of the log: 1 tells the flags, 2 each write of rules, 4 each request, 9 everything", |c, v| { c.logging.verbosity = go::level(v)?; Ok(()) })),
+    over_file(flag("vmodule", "pattern=N,...", "Verbosity per source file, by its name without .rs: tell=4,watch=5 (text format)", vmodule)),
 ];
 
 /// Reads a switch's value.
@@ -310,6 +310,14 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
 /// Go's words.
 pub fn parse_int(text: &str) -> Result<i32, String> {
     go::int32(text)
+}
+
+/// Reads a verbosity.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_level(text: &str) -> Result<u32, String> {
+    go::level(text)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Upstream 1.36's feature gates: which exist, and which cannot be moved any more (control.md 11.4).
+//! Upstream 1.36's feature gates: which exist, and which cannot be moved any more.
 //!
 //! Observed from upstream's own answers to each gate being set to true and to false.
 
@@ -62,6 +62,8 @@ pub fn check_gates(gates: &BTreeMap<String, bool>) -> Result<GateNotes, Locked> 
 /// Gates that change something here.
 const WITH_EFFECT: &[&str] = &[
     "AllowServiceExternalIPs",
+    "ComponentFlagz",
+    "ComponentStatusz",
     "LoggingAlphaOptions",
     "LoggingBetaOptions",
 ];
@@ -107,7 +109,7 @@ const KNOWN: &[&str] = &[
     "CRDObservedGenerationTracking", "CRIListStreaming", "CSIVolumeHealth", "ChangeContainerStatusOnKubeletRestart",
     "ClearingNominatedNodeNameAfterBinding", "ClientsAllowCARotation", "ClientsAllowCBOR", "ClientsAllowTLSCacheGC",
     "ClientsPreferCBOR", "CloudControllerManagerWatchBasedRoutesReconciliation", "CloudControllerManagerWebhook",
-    "ClusterTrustBundle", "ClusterTrustBundleProjection", "ComponentFlagz", "ComponentStatusz",
+    "ClusterTrustBundle", "ClusterTrustBundleProjection",
     "ConcurrentWatchObjectDecode", "ConstrainedImpersonation", "ContainerCheckpoint", "ContainerRestartRules",
     "ContainerStopSignals", "ContextualLogging", "ControllerManagerReleaseLeaderElectionLockOnExit",
     "CoordinatedLeaderElection", "CrossNamespaceVolumeDataSource", "CustomCPUCFSQuotaPeriod", "DRAConsumableCapacity",
@@ -173,8 +175,8 @@ mod tests {
     fn an_unknown_gate_is_told_from_one_that_does_nothing() {
         assert_eq!(set("Nope", true).unwrap().unknown, ["Nope"]);
         assert_eq!(
-            set("ComponentFlagz", true).unwrap().without_effect,
-            ["ComponentFlagz"]
+            set("ContextualLogging", true).unwrap().without_effect,
+            ["ContextualLogging"]
         );
         assert_eq!(set("AllowServiceExternalIPs", false), Ok(GateNotes::default()));
     }

@@ -1,4 +1,4 @@
-//! Values in the spellings that Go's flag parsing takes, refused in its words (control.md 1.1).
+//! Values in the spellings that Go's flag parsing takes, refused in its words.
 
 use std::num::IntErrorKind;
 

@@ -1,6 +1,6 @@
 //! Settings that are accepted and do nothing here.
 
-use crate::KubeProxyConfiguration;
+use crate::{KubeProxyConfiguration, info_buffer_bytes, stream_options};
 
 /// The fields that were set to something and do nothing, by path.
 pub fn without_effect(config: &KubeProxyConfiguration) -> Vec<&'static str> {
@@ -21,10 +21,12 @@ pub fn without_effect(config: &KubeProxyConfiguration) -> Vec<&'static str> {
         ),
         (
             "logging.flushFrequency",
-            config.logging.flush_frequency != usual.logging.flush_frequency,
+            config.logging.flush_frequency != usual.logging.flush_frequency && !holds_lines_back(config),
         ),
-        ("logging.options", config.logging.options != usual.logging.options),
-        ("logging.vmodule", config.logging.vmodule != usual.logging.vmodule),
+        (
+            "logging.options",
+            config.logging.options != usual.logging.options && !splits_streams(config),
+        ),
         ("portRange", config.port_range != usual.port_range),
         (
             "windowsRunAsService",
@@ -37,6 +39,16 @@ pub fn without_effect(config: &KubeProxyConfiguration) -> Vec<&'static str> {
         .filter(|(_, set)| *set)
         .map(|(path, _)| path)
         .collect()
+}
+
+/// Without a split all lines go to stderr, and at once.
+fn splits_streams(config: &KubeProxyConfiguration) -> bool {
+    stream_options(&config.logging).split_stream
+}
+
+/// Whether there is anything to flush.
+fn holds_lines_back(config: &KubeProxyConfiguration) -> bool {
+    splits_streams(config) && info_buffer_bytes(stream_options(&config.logging)) > 0
 }
 
 #[cfg(test)]

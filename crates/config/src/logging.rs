@@ -1,11 +1,29 @@
-//! The checks of `logging` and its feature gates, made before all others (control.md 11.2).
+//! The checks of `logging` and its feature gates, made before all others (upstream `component-base/logs/api/v1`).
 
-use crate::types::{FlushFrequency, KubeProxyConfiguration, StreamOptions};
+use crate::quantity::Quantity;
+use crate::types::{FlushFrequency, KubeProxyConfiguration, Logging, StreamOptions};
 use crate::validate::FieldError;
 use serde_json::{Value, json};
 
 /// The largest verbosity.
 const MOST: u32 = i32::MAX as u32;
+
+/// The most that a buffer of lines may hold.
+const LARGEST_BUFFER: u64 = 2 << 30;
+
+/// The options of the format that is written.
+pub fn stream_options(logging: &Logging) -> &StreamOptions {
+    match logging.format.as_str() {
+        "json" => &logging.options.json,
+        _ => &logging.options.text,
+    }
+}
+
+/// How many bytes of information lines may be held back.
+pub fn info_buffer_bytes(options: &StreamOptions) -> u64 {
+    let size = Quantity::parse(&options.info_buffer_size);
+    size.map_or(0, Quantity::whole).min(LARGEST_BUFFER)
+}
 
 /// Everything wrong with `logging`. Empty when it can be used.
 pub fn validate_logging(config: &KubeProxyConfiguration) -> Vec<FieldError> {
@@ -93,5 +111,27 @@ fn forbidden(path: &str, reason: &str) -> FieldError {
     FieldError::Forbidden {
         path: format!("logging.{path}"),
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_has_the_size_of_its_quantity_and_at_most_two_gigabytes() {
+        for (quantity, bytes) in [
+            ("0", 0),
+            ("64Ki", 65_536),
+            ("1500m", 2),
+            ("-1", 0),
+            ("1Ti", 2 << 30),
+        ] {
+            let options = StreamOptions {
+                info_buffer_size: quantity.to_owned(),
+                ..StreamOptions::default()
+            };
+            assert_eq!(info_buffer_bytes(&options), bytes, "{quantity}");
+        }
     }
 }

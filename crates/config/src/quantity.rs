@@ -33,6 +33,12 @@ impl Quantity {
                 .to_owned()
         })
     }
+
+    /// As a whole number, rounded up; what is negative is zero.
+    pub(crate) fn whole(self) -> u64 {
+        let nanos = self.nanos.max(0);
+        u64::try_from((nanos + NANO - 1) / NANO).unwrap_or(u64::MAX)
+    }
 }
 
 fn read(text: &str) -> Option<Quantity> {

@@ -1,10 +1,10 @@
-//! From configuration and node to the settings that decide what traffic should do (control.md 10).
+//! From configuration and node to the settings that decide what traffic should do.
 
 use crate::types::KubeProxyConfiguration;
 use ipnet::IpNet;
 use model::address::parse_net;
 use model::snapshot::Snapshot;
-use model::{Family, LocalDetector, Mark, NodeFacts, NodePortAddresses, PerFamily, Settings};
+use model::{ClientHashing, Family, LocalDetector, Mark, NodeFacts, NodePortAddresses, PerFamily, Settings};
 use std::net::IpAddr;
 
 /// The settings for this node. The configuration must have passed [`crate::validate()`].
@@ -19,9 +19,11 @@ pub fn settings(config: &KubeProxyConfiguration, node: &NodeFacts) -> Settings {
         .and_then(|bit| u32::try_from(bit).ok())
         .and_then(Mark::from_bit)
         .unwrap_or_default();
-    let external_ips = match config.feature_gates.get("AllowServiceExternalIPs") {
-        Some(false) => model::ExternalIps::Ignored,
-        _ => model::ExternalIps::Allowed,
+    let gate = config.feature_gates.get("AllowServiceExternalIPs");
+    let external_ips = match (gate, &config.allowed_external_ips) {
+        (Some(false), _) => model::ExternalIps::Ignored,
+        (_, Some(nets)) => model::ExternalIps::Within(nets.clone()),
+        (_, None) => model::ExternalIps::Allowed,
     };
     Settings {
         masquerade_all,
@@ -30,10 +32,15 @@ pub fn settings(config: &KubeProxyConfiguration, node: &NodeFacts) -> Settings {
         node_port_addresses: PerFamily::from_fn(|family| node_port_addresses(config, node, family)),
         localhost_node_ports_wanted: !nftables && config.iptables.localhost_node_ports.unwrap_or(true),
         external_ips,
+        client_hashing: if nftables {
+            ClientHashing::Possible
+        } else {
+            ClientHashing::Impossible
+        },
     }
 }
 
-/// Only the first CIDR of a family counts (control.md 10.1).
+/// Only the first CIDR of a family counts, as upstream has it.
 fn detector(config: &KubeProxyConfiguration, node: &NodeFacts, family: Family) -> Option<LocalDetector> {
     let of_family = |net: &IpNet| Family::of(net.addr()) == family;
     match config.detect_local_mode.as_str() {
@@ -58,32 +65,43 @@ fn detector(config: &KubeProxyConfiguration, node: &NodeFacts, family: Family) -
     }
 }
 
-/// `primary` becomes the node's addresses; a family without a network of its own serves all addresses (control.md 10.2).
+/// `primary` becomes the node's addresses; a family without a network of its own serves all addresses.
+///
+/// Deviation: ADR 42. Upstream serves all addresses of a family in which a node with `primary` has none.
 fn node_port_addresses(
     config: &KubeProxyConfiguration,
     node: &NodeFacts,
     family: Family,
 ) -> NodePortAddresses {
     let configured = config.node_port_addresses.as_deref().unwrap_or_default();
-    let nets: Vec<IpNet> = if configured == ["primary"] {
-        node.node_ips
-            .get(family)
-            .filter(|ip| !ip.is_loopback())
-            .map(IpNet::from)
-            .into_iter()
-            .collect()
-    } else {
-        configured.iter().filter_map(|text| parse_net(text)).collect()
-    };
+    let nets = node_port_nets(config, &node.node_ips);
+    let any = !nets.is_empty();
     let of_family: Vec<IpNet> = nets
         .into_iter()
         .filter(|net| Family::of(net.addr()) == family)
         .collect();
+    if configured == ["primary"] && any && of_family.is_empty() {
+        return NodePortAddresses::Nowhere;
+    }
     if of_family.is_empty() || of_family.iter().any(|net| net.prefix_len() == 0) {
         NodePortAddresses::All
     } else {
         NodePortAddresses::In(of_family)
     }
+}
+
+/// The networks that `nodePortAddresses` means, of both families. `primary` means the node's addresses as far as they are
+/// known.
+pub(crate) fn node_port_nets(
+    config: &KubeProxyConfiguration,
+    node_ips: &PerFamily<Option<IpAddr>>,
+) -> Vec<IpNet> {
+    let configured = config.node_port_addresses.as_deref().unwrap_or_default();
+    if configured == ["primary"] {
+        let known = Family::ALL.into_iter().filter_map(|family| *node_ips.get(family));
+        return known.filter(|ip| !ip.is_loopback()).map(IpNet::from).collect();
+    }
+    configured.iter().filter_map(|text| parse_net(text)).collect()
 }
 
 /// The node's facts: what its Node object says, if there is one, what the configuration says of its addresses, and the
@@ -110,7 +128,7 @@ pub fn facts(
 
 /// The node's primary address per family: the Node object's addresses, overridden by a specified `bindAddress`.
 ///
-/// `node_addresses` are the Node's internal addresses in order, then its external ones (control.md 3.3). Without either the
+/// `node_addresses` are the Node's internal addresses in order, then its external ones. Without either the
 /// family's loopback address stands in, as upstream has it. Comes with the primary family.
 pub fn node_ips(
     config: &KubeProxyConfiguration,
@@ -134,4 +152,40 @@ pub fn node_ips(
         *ips.get_mut(primary) = Some(bind);
     }
     (primary, ips)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where node ports are served with `primary`, on a node with these addresses.
+    fn primary(addresses: &[&str]) -> PerFamily<NodePortAddresses> {
+        let mut config = KubeProxyConfiguration::before_flags();
+        config.fill_linux_defaults();
+        config.node_port_addresses = Some(vec!["primary".to_owned()]);
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let node = NodeFacts {
+            node_ips: node_ips(&config, &addresses).1,
+            ..NodeFacts::default()
+        };
+        settings(&config, &node).node_port_addresses
+    }
+
+    fn only(net: &str) -> NodePortAddresses {
+        NodePortAddresses::In(vec![net.parse().unwrap()])
+    }
+
+    #[test]
+    fn primary_node_ports_are_the_nodes_addresses_and_nothing_in_a_family_without_one() {
+        let (v4, v6) = (only("192.168.0.2/32"), only("2001:db8::1/128"));
+        let of = primary(&["192.168.0.2", "2001:db8::1"]);
+        assert_eq!((of.v4, of.v6), (v4.clone(), v6.clone()));
+        let of = primary(&["192.168.0.2"]);
+        assert_eq!((of.v4, of.v6), (v4, NodePortAddresses::Nowhere));
+        let of = primary(&["2001:db8::1"]);
+        assert_eq!((of.v4, of.v6), (NodePortAddresses::Nowhere, v6));
+        // Of a node of which nothing is known, every address is served, as upstream has it.
+        let of = primary(&[]);
+        assert_eq!((of.v4, of.v6), (NodePortAddresses::All, NodePortAddresses::All));
+    }
 }

@@ -4,8 +4,11 @@
 //! absent field where the Go field is no pointer.
 
 use crate::GoDuration;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The API version that is read and written.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -71,6 +74,10 @@ pub struct KubeProxyConfiguration {
     /// Without effect.
     #[serde(skip_serializing_if = "is_false")]
     pub windows_run_as_service: bool,
+    /// Ours: the networks that external IPs may be of; `None` is any. The flag `--external-ip-allowed-cidrs` fills it,
+    /// no file does.
+    #[serde(skip)]
+    pub allowed_external_ips: Option<Arc<[IpNet]>>,
 }
 
 /// `clientConnection`.
@@ -114,6 +121,16 @@ pub enum FlushFrequency {
     Nanoseconds(i64),
     /// As a duration's text.
     Duration(GoDuration),
+}
+
+impl FlushFrequency {
+    /// As a std duration; negative ones are zero.
+    pub fn to_std(self) -> Duration {
+        match self {
+            FlushFrequency::Nanoseconds(nanos) => GoDuration::from_nanos(nanos).to_std(),
+            FlushFrequency::Duration(duration) => duration.to_std(),
+        }
+    }
 }
 
 impl Default for FlushFrequency {

@@ -1,4 +1,4 @@
-//! The checks a configuration must pass, all reported at once (control.md 2.4).
+//! The checks a configuration must pass, all reported at once (upstream `pkg/proxy/apis/config/validation`).
 
 use crate::GoDuration;
 use crate::types::KubeProxyConfiguration;
@@ -283,19 +283,38 @@ fn show_hidden(config: &KubeProxyConfiguration, errors: &mut Errors) {
 
 fn detect_local(config: &KubeProxyConfiguration, errors: &mut Errors) {
     match config.detect_local_mode.as_str() {
-        "BridgeInterface" if config.detect_local.bridge_interface.is_empty() => {
-            errors.invalid("DetectLocalConfiguration.InterfaceName", "", "must not be empty");
+        "BridgeInterface" => {
+            let name = &config.detect_local.bridge_interface;
+            interface("DetectLocalConfiguration.InterfaceName", name, errors);
+            // To iptables it is the beginning of every name, and no rule can be for traffic from none of them.
+            if name == "+" {
+                let reason = "must be a name; in iptables + alone stands for every interface";
+                errors.invalid("DetectLocalConfiguration.InterfaceName", "+", reason);
+            }
         }
-        "InterfaceNamePrefix" if config.detect_local.interface_name_prefix.is_empty() => {
-            errors.invalid(
-                "DetectLocalConfiguration.InterfacePrefix",
-                "",
-                "must not be empty",
-            );
+        "InterfaceNamePrefix" => {
+            let prefix = &config.detect_local.interface_name_prefix;
+            interface("DetectLocalConfiguration.InterfacePrefix", prefix, errors);
         }
         "ClusterCIDR" if !config.cluster_cidr.is_empty() => cluster_cidrs(config, errors),
         mode if !DETECT_MODES.contains(&mode) => errors.unsupported("DetectLocalMode", mode, &DETECT_MODES),
         _ => {}
+    }
+}
+
+/// Longest name of an interface, in bytes: `IFNAMSIZ` of the kernel, without the zero at the end.
+const MAX_INTERFACE: usize = 15;
+
+/// What the kernel's `dev_valid_name` lets an interface be called, without quotes, which the tools' text has a use for.
+///
+/// Deviation: upstream asks only that there is one, and writes it into the tools' text as it is (ADR 20).
+fn interface(path: &str, name: &str, errors: &mut Errors) {
+    let refused = |c: char| c.is_whitespace() || c.is_control() || "/:\"'".contains(c);
+    if name.is_empty() {
+        errors.invalid(path, "", "must not be empty");
+    } else if name.len() > MAX_INTERFACE || name == "." || name == ".." || name.contains(refused) {
+        let reason = "must be what an interface can be called: 1 to 15 bytes, not . or .., without whitespace, control characters, quotes, '/' and ':'";
+        errors.invalid(path, name, reason);
     }
 }
 
@@ -318,5 +337,89 @@ fn cluster_cidrs(config: &KubeProxyConfiguration, errors: &mut Errors) {
                 "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a bridge and of a prefix with this name, each in use.
+    fn faults(name: &str) -> [Vec<String>; 2] {
+        ["BridgeInterface", "InterfaceNamePrefix"].map(|mode| {
+            let mut config = KubeProxyConfiguration::before_flags();
+            config.fill_linux_defaults();
+            config.detect_local_mode = mode.to_owned();
+            config.detect_local.bridge_interface = name.to_owned();
+            config.detect_local.interface_name_prefix = name.to_owned();
+            validate(&config).iter().map(ToString::to_string).collect()
+        })
+    }
+
+    #[track_caller]
+    fn is_refused(name: &str) {
+        let fields = ["InterfaceName", "InterfacePrefix"];
+        for (found, field) in faults(name).into_iter().zip(fields) {
+            let path = format!("KubeProxyConfiguration.DetectLocalConfiguration.{field}: Invalid value: ");
+            let value = Value::from(name).to_string();
+            assert_eq!(found.len(), 1, "{name:?}: {found:?}");
+            let rest = found[0].strip_prefix(&(path + &value + ": "));
+            assert!(
+                rest.is_some_and(|rule| rule.contains("1 to 15 bytes")),
+                "{found:?}"
+            );
+            assert_eq!(found[0].lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_character_that_no_interface_has_or_that_ends_a_word_is_refused_wherever_it_is() {
+        for byte in 0..=127_u8 {
+            let c = char::from(byte);
+            for name in [format!("{c}ab"), format!("a{c}b"), format!("ab{c}")] {
+                if byte > b' ' && byte < 127 && !b"/:\"'".contains(&byte) {
+                    assert_eq!(faults(&name), [Vec::<String>::new(), Vec::new()], "{name:?}");
+                } else {
+                    is_refused(&name);
+                }
+            }
+        }
+        is_refused("x\n-A PREROUTING -j ACCEPT\n#");
+        is_refused("a\u{a0}b");
+        is_refused("a\u{2028}b");
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_the_kernel_takes_it_and_no_longer() {
+        assert_eq!(faults("abcdefghijklmno"), [Vec::<String>::new(), Vec::new()]);
+        is_refused("abcdefghijklmnop");
+        // Bytes count: these are eight characters.
+        is_refused("öööööööö");
+        is_refused(".");
+        is_refused("..");
+        assert!(
+            faults("")
+                .iter()
+                .all(|found| found[0].ends_with("must not be empty"))
+        );
+    }
+
+    #[test]
+    fn a_bridge_that_would_be_every_interface_is_refused() {
+        let [bridge, prefix] = faults("+");
+        assert!(
+            bridge[0].contains("InterfaceName: Invalid value: \"+\""),
+            "{bridge:?}"
+        );
+        assert_eq!(prefix, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_name_that_is_not_in_use_is_let_be_as_upstream_has_it() {
+        let mut config = KubeProxyConfiguration::before_flags();
+        config.fill_linux_defaults();
+        config.detect_local.bridge_interface = "a b".to_owned();
+        config.detect_local.interface_name_prefix = "a b".to_owned();
+        assert_eq!(validate(&config), []);
     }
 }

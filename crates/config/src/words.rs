@@ -1,4 +1,4 @@
-//! Command-line words to flags and values, the way kube-proxy's flag library splits them (control.md 1.1).
+//! Command-line words to flags and values, the way kube-proxy's flag library splits them (pflag).
 
 use crate::flags::FlagKind;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The configuration in effect, as text: what `--write-config-to` writes (control.md 2.5).
+//! The configuration in effect, as text: what `--write-config-to` writes.
 //!
 //! The form is that of upstream's file: keys sorted, no indentation of lists, quotes only where YAML needs them.
 

@@ -1,7 +1,7 @@
 //! Addresses and networks as Kubernetes reads them.
 //!
 //! Old objects hold spellings that today's API refuses: leading zeros in IPv4 octets (decimal, never octal), long
-//! zeros in IPv6 groups, a dotted tail. All are read, and printed in the canonical form ever after (iptables.md 4.2).
+//! zeros in IPv6 groups, a dotted tail. All are read, and printed in the canonical form ever after.
 //! An IPv4-mapped IPv6 address *is* the IPv4 address.
 
 use crate::Family;
@@ -90,7 +90,7 @@ mod tests {
         parse_net(text).map(|net| net.to_string())
     }
 
-    /// Upstream's `TestBadIPs` (iptables.md 4.2) and case 47.
+    /// The spellings of upstream's `TestBadIPs`, and of objects seen in old clusters.
     #[test]
     fn leading_zeros_are_decimal() {
         assert_eq!(ip("172.30.0.041").as_deref(), Some("172.30.0.41"));

@@ -67,6 +67,16 @@ pub struct Affinity {
     pub timeout_seconds: u32,
 }
 
+/// How new connections are spread over the endpoints of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Balancing {
+    /// Each by chance.
+    #[default]
+    Random,
+    /// By the client's address, the same on every node ([`crate::balance`]).
+    ClientHash,
+}
+
 /// One port of a service, for one family.
 ///
 /// Invariant: endpoint lists are sorted by their printed form `ip:port` as text, which is the order upstream emits.
@@ -81,12 +91,16 @@ pub struct DesiredPort {
     pub external: Policy,
     /// Session affinity, if asked for.
     pub affinity: Option<Affinity>,
+    /// How new connections are spread; at random under session affinity.
+    pub balancing: Balancing,
     /// The cluster list: endpoints that traffic under policy Cluster may reach.
     pub cluster: Vec<SocketAddr>,
     /// The local list: endpoints that traffic under policy Local may reach.
     pub local: Vec<SocketAddr>,
     /// Every endpoint that some traffic may reach (upstream's allReachableEndpoints).
     pub reachable: Vec<SocketAddr>,
+    /// Those of the reachable ones that are on this node: they can reach themselves through it.
+    pub on_node: Vec<SocketAddr>,
     /// The addresses that clients use, in the order: cluster IP, external IPs, load-balancer IPs, node port.
     pub frontends: Vec<Frontend>,
     /// The health-check node port, accepted by the host's filter (any destination address, TCP).
@@ -193,6 +207,6 @@ pub struct Admission {
     /// Sources allowed, in the object's order.
     pub ranges: Vec<IpNet>,
     /// Load-balancer IPs that this node may have as source address, since the node itself is in a range:
-    /// some load balancers are answered by the node with the VIP as source (iptables.md 7.3 c).
+    /// some load balancers are answered by the node with the VIP as source.
     pub self_sources: Vec<IpAddr>,
 }

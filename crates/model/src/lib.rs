@@ -8,6 +8,7 @@
 //! * Where to start reading: [`desired`], then [`resolve`].
 
 pub mod address;
+pub mod balance;
 pub mod crossing;
 pub mod desired;
 pub mod family;
@@ -24,16 +25,16 @@ pub mod snapshot;
 pub mod text;
 
 pub use desired::{
-    Admission, Affinity, DesiredNode, DesiredPort, DesiredService, Frontend, FrontendKind, Reason, Route,
-    Routes,
+    Admission, Affinity, Balancing, DesiredNode, DesiredPort, DesiredService, Frontend, FrontendKind, Reason,
+    Route, Routes,
 };
 pub use desired::{Desired, List, NodePortTargets, Policy};
 pub use family::{Family, PerFamily, Protocol};
-pub use name::{ServiceName, ServicePortName};
+pub use name::{NamespacedName, ServiceName, ServicePortName, SliceName};
 pub use node::NodeFacts;
-pub use note::{Note, NoteKind, Severity};
+pub use note::{BalancingIgnored, Note, NoteKind, Severity};
 pub use outcome::{Delivery, Outcome};
 pub use packet::ConnState;
 pub use packet::{Origin, Packet};
 pub use settings::ExternalIps;
-pub use settings::{LocalDetector, Mark, NodePortAddresses, Settings};
+pub use settings::{ClientHashing, LocalDetector, Mark, NodePortAddresses, Settings};

@@ -12,7 +12,7 @@ pub struct NodeFacts {
     pub name: Arc<str>,
     /// The label `topology.kubernetes.io/zone`, when the Node has it.
     pub zone: Option<Arc<str>>,
-    /// The node's primary address per family, decided as control.md 3.3 says.
+    /// The node's primary address per family, from the Node's addresses, or from `bindAddress` if that is set.
     pub node_ips: PerFamily<Option<IpAddr>>,
     /// `spec.podCIDRs` of the Node.
     pub pod_cidrs: Vec<IpNet>,

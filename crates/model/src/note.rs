@@ -1,7 +1,9 @@
 //! Notes: what was seen in the input that a person should know, with the object it is about.
 
+use crate::object::BALANCING_ANNOTATION;
 use crate::{Family, ServiceName};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How much a note matters.
@@ -66,6 +68,16 @@ pub enum NoteKind {
         /// The winner.
         winner: ServiceName,
     },
+    /// An external IP lies in none of the networks that external IPs may be of (ADR 37).
+    ExternalIpNotAllowed {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// The annotation for balancing by the client's address does nothing (ADR 56).
+    BalancingIgnored {
+        /// Why.
+        why: BalancingIgnored,
+    },
     /// Two endpoints of one service port are the same address and port.
     DuplicateEndpoint {
         /// `ip:port`.
@@ -78,6 +90,15 @@ pub enum NoteKind {
         /// `internal` or `external`.
         policy: &'static str,
     },
+}
+
+/// Why a Service is balanced at random although it asks for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BalancingIgnored {
+    /// The mode cannot.
+    Mode,
+    /// `sessionAffinity` `ClientIP` says where a client goes.
+    Affinity,
 }
 
 /// One note.
@@ -93,13 +114,33 @@ pub struct Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.subject)?;
-        match &self.kind {
+        write!(f, "{}: {}", self.subject, self.kind)
+    }
+}
+
+impl fmt::Display for NoteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             NoteKind::BadField { field, value, reason } => {
                 write!(f, "{field}: {value:?} left out: {reason}")
             }
             NoteKind::Claimed { frontend, winner } => {
                 write!(f, "{frontend} left out: it belongs to Service {winner}")
+            }
+            NoteKind::ExternalIpNotAllowed { ip } => {
+                write!(
+                    f,
+                    "external IP {ip} left out: it is in no network of --external-ip-allowed-cidrs"
+                )
+            }
+            NoteKind::BalancingIgnored { why } => {
+                let because = match why {
+                    BalancingIgnored::Mode => "only nftables mode balances by the client's address",
+                    BalancingIgnored::Affinity => {
+                        "under sessionAffinity ClientIP a client stays with what was chosen at random"
+                    }
+                };
+                write!(f, "annotation {BALANCING_ANNOTATION} has no effect: {because}")
             }
             NoteKind::DuplicateEndpoint { endpoint } => {
                 write!(f, "endpoint {endpoint} is listed more than once")

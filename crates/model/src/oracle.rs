@@ -1,7 +1,7 @@
 //! What should become of a packet: the answer that tracers and the kernel must agree with.
 //!
-//! Written from the meaning of services (iptables.md 8 and 17) over [`Desired`], not from any rules. It says what the
-//! iptables mode owes; where nftables mode owes something else (nftables.md 10) is said beside it.
+//! Written from the meaning of services over [`Desired`], not from any rules. It says what the
+//! iptables mode owes; where nftables mode owes something else is said beside it.
 //!
 //! A packet passes three questions. *Who sends it?* A pod of this node, the node, or somebody outside. *Which frontend
 //! does it mean?* The addresses first, node ports last. *Does that frontend send this source to endpoints?* The first
@@ -9,8 +9,8 @@
 //! refuse it, and health-check node ports are let in.
 
 use crate::{
-    Admission, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, List,
-    LocalDetector, NodeFacts, NodePortTargets, Origin, Outcome, Packet, Protocol, Route, Routes,
+    Admission, Balancing, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, List,
+    LocalDetector, NodeFacts, NodePortTargets, Origin, Outcome, Packet, Protocol, Route, Routes, balance,
 };
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -95,7 +95,7 @@ struct Meant<'a> {
     port: &'a DesiredPort,
     frontend: &'a Frontend,
     /// Whether the frontend is served there at all: a node port may be restricted to some addresses, and is still
-    /// refused on all others when it has no endpoints (iptables.md 19, 5).
+    /// refused on all others when it has no endpoints.
     is_served: bool,
 }
 
@@ -192,6 +192,11 @@ impl<'a> Question<'a> {
                 List::Cluster => &meant.port.cluster,
                 List::Local => &meant.port.local,
             };
+            let hashed = match meant.port.balancing {
+                Balancing::Random => None,
+                Balancing::ClientHash => balance::endpoint(self.packet.src, endpoints),
+            };
+            let endpoints = hashed.as_ref().map_or(endpoints.as_slice(), std::slice::from_ref);
             let deliveries: BTreeSet<Delivery> = endpoints
                 .iter()
                 .map(|endpoint| self.delivery(*endpoint, masquerade))

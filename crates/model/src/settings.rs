@@ -28,7 +28,7 @@ impl Default for Mark {
     }
 }
 
-/// How traffic of this node's pods is told from other traffic, for one family (control.md 10.1).
+/// How traffic of this node's pods is told from other traffic, for one family (`detectLocalMode`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
     /// By source address: `detectLocalMode` `ClusterCIDR` or `NodeCIDR`. Host bits are cleared.
@@ -39,12 +39,14 @@ pub enum LocalDetector {
     InterfacePrefix(Arc<str>),
 }
 
-/// Which of the host's addresses serve node ports, for one family (control.md 10.2).
+/// Which of the host's addresses serve node ports, for one family (`nodePortAddresses`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NodePortAddresses {
     /// Every local address (loopback as `localhost_node_ports` says; never `::1`).
     #[default]
     All,
+    /// None: the node's own addresses are meant, and it has none of this family.
+    Nowhere,
     /// The host's addresses that lie in one of these networks.
     In(Vec<IpNet>),
 }
@@ -54,6 +56,7 @@ impl NodePortAddresses {
     pub fn reaches_loopback(&self) -> bool {
         match self {
             NodePortAddresses::All => true,
+            NodePortAddresses::Nowhere => false,
             NodePortAddresses::In(nets) => nets
                 .iter()
                 .any(|net| net.addr().is_loopback() || net.contains(&IpAddr::from([127, 0, 0, 0]))),
@@ -74,22 +77,50 @@ pub struct Settings {
     pub node_port_addresses: PerFamily<NodePortAddresses>,
     /// `iptables.localhostNodePorts` as configured. [`Settings::localhost_node_ports`] says where it takes effect.
     pub localhost_node_ports_wanted: bool,
-    /// Feature gate `AllowServiceExternalIPs`.
+    /// Which of `spec.externalIPs` are honoured.
     pub external_ips: ExternalIps,
+    /// Whether the mode can balance by the client's address.
+    pub client_hashing: ClientHashing,
 }
 
-/// Whether `spec.externalIPs` is honoured (feature gate `AllowServiceExternalIPs`, on by default).
+/// Whether services can be balanced by the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientHashing {
+    /// They cannot: in iptables mode the chains are a contract.
+    #[default]
+    Impossible,
+    /// They can: nftables mode.
+    Possible,
+}
+
+/// Which of `spec.externalIPs` are honoured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExternalIps {
-    /// Honoured.
+    /// All of them.
     #[default]
     Allowed,
-    /// Ignored.
+    /// Those in one of these networks (`--external-ip-allowed-cidrs`).
+    ///
+    /// Deviation: upstream serves them all; whoever may write Services can take any address's traffic (CVE-2020-8554,
+    /// ADR 37).
+    Within(Arc<[IpNet]>),
+    /// None of them, without a word (feature gate `AllowServiceExternalIPs` off).
     Ignored,
 }
 
+impl ExternalIps {
+    /// Whether this one is honoured.
+    pub fn honours(&self, ip: IpAddr) -> bool {
+        match self {
+            ExternalIps::Allowed => true,
+            ExternalIps::Within(nets) => nets.iter().any(|net| net.contains(&ip)),
+            ExternalIps::Ignored => false,
+        }
+    }
+}
+
 impl Settings {
-    /// Whether node ports are served on loopback: IPv4 only, if wanted and if the addresses reach it (control.md 10.3).
+    /// Whether node ports are served on loopback: IPv4 only, if wanted and if the addresses reach it.
     pub fn localhost_node_ports(&self, family: Family) -> bool {
         family == Family::V4
             && self.localhost_node_ports_wanted

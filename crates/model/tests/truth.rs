@@ -38,7 +38,7 @@ fn the_objects_of_the_truth_tables_need_no_notes() {
     }
 }
 
-/// The last column of iptables.md 17.6: with node ports on loopback comes the rule against martians.
+/// Upstream 1.36: with node ports on loopback comes the rule against martians.
 #[test]
 fn loopback_node_ports_are_effective_only_for_ipv4_and_where_they_are_wanted() {
     let tables = scenario::truth_tables();

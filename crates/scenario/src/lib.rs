@@ -2,7 +2,8 @@
 //!
 //! * What it is: [`golden_cases`] reads `scenarios/golden/` (clusters, and what upstream wrote for them);
 //!   [`truth_tables`] reads `scenarios/truth/` (packets, and what should become of them); [`transitions`] reads
-//!   `scenarios/transitions/` (clusters before and after a change); [`stage::check`] holds a text against a golden file
+//!   `scenarios/transitions/` (clusters before and after a change); [`case()`] reads objects of `scenarios/cases/`;
+//!   [`stage::check`] holds a text against a golden file
 //!   of `scenarios/stages/` or `scenarios/transitions/`.
 //! * What it deliberately does not know: backends. Only tests and tools for developers depend on this crate.
 //! * Where to start reading: `scenarios/README.md`, then [`golden`].
@@ -10,6 +11,7 @@
 //! Broken data is a bug in the repository: the functions without `read_` in their names panic with the file and the
 //! reason.
 
+pub mod case;
 pub mod error;
 pub mod golden;
 mod host;
@@ -17,6 +19,7 @@ pub mod stage;
 pub mod transition;
 pub mod truth;
 
+pub use case::{Case, read_case};
 pub use error::ScenarioError;
 pub use golden::{GoldenCase, read_golden_case};
 pub use transition::{Transition, read_transition};
@@ -43,6 +46,11 @@ pub fn truth_tables() -> Vec<TruthTable> {
 /// All transitions, by name.
 pub fn transitions() -> Vec<Transition> {
     load(&root().join("transitions"), Path::is_dir, read_transition)
+}
+
+/// A file of objects of a case, by the case's folder.
+pub fn case(folder: &str, file: &str) -> Case {
+    read_case(&root().join("cases").join(folder).join(file)).unwrap_or_else(|err| panic!("{err}"))
 }
 
 fn load<T>(

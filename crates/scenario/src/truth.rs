@@ -1,4 +1,4 @@
-//! Truth tables: packets, and what should become of them (iptables.md 17).
+//! Truth tables: packets, and what should become of them, written down by hand.
 
 use crate::error::{ScenarioError, read, stem};
 use crate::host;
@@ -57,6 +57,8 @@ pub struct Flow {
     pub packet: Packet,
     /// What should become of it.
     pub expect: Outcome,
+    /// What becomes of it in nftables mode, where upstream's modes differ on purpose.
+    pub in_nftables: Option<Outcome>,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +127,8 @@ struct FlowPart {
     /// `host` when the node sends it although the source is none of its addresses.
     origin: Option<String>,
     expect: ExpectPart,
+    /// In nftables mode, where that differs.
+    nftables: Option<ExpectPart>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -146,6 +150,20 @@ enum MasqueradePart {
 
 fn tcp() -> String {
     "tcp".to_owned()
+}
+
+impl Variant {
+    /// The same situation with what is expected of nftables mode.
+    #[must_use]
+    pub fn in_nftables(&self) -> Variant {
+        let mut variant = self.clone();
+        for flow in &mut variant.flows {
+            if let Some(other) = flow.in_nftables.take() {
+                flow.expect = other;
+            }
+        }
+        variant
+    }
 }
 
 /// Reads one truth table.
@@ -239,6 +257,11 @@ fn flow(row: &FlowPart, names: Names<'_>, facts: &NodeFacts) -> Result<Flow, Str
         name: format!("{} -> {} {}", row.from, row.to, row.proto),
         packet: Packet::new(src, names.socket(&row.to)?, protocol, origin),
         expect: expect(&row.expect, names)?,
+        in_nftables: row
+            .nftables
+            .as_ref()
+            .map(|part| expect(part, names))
+            .transpose()?,
     })
 }
 

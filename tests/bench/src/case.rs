@@ -5,7 +5,7 @@ use crate::generations::Generations;
 use crate::objects::Objects;
 use crate::server::Server;
 use crate::stats::Spread;
-use crate::{Backend, Options, tools};
+use crate::{Backend, Mode, Options, tools};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The daemon logs this when everything that was wanted of IPv4 is in the kernel; the objects have no IPv6.
-const IN_SYNC: &str = r#""rules are in sync" family="IPv4""#;
+pub const IN_SYNC: &str = r#""rules are in sync" ipFamily="IPv4""#;
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(10);
+pub const PATIENCE: Duration = Duration::from_mins(10);
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub fn run(options: &Options) -> Result<CaseResult> {
 }
 
 /// Loopback up, and a lock file that is nobody else's.
-fn prepare_namespace() -> Result<()> {
+pub fn prepare_namespace() -> Result<()> {
     for words in [
         &["ip", "link", "set", "lo", "up"][..],
         &["mount", "-t", "tmpfs", "none", "/run"],
@@ -122,17 +122,11 @@ fn tools_alone(objects: &Objects, backend: Backend) -> Result<Duration> {
 }
 
 fn cold_start(options: &Options, backend: Backend, objects: Objects) -> Result<(Case, Duration, Cost)> {
-    let lists = Objects::new(objects.count(), options.endpoints);
-    let server = Server::start(move |kind, each| match kind {
-        "Service" => (0..lists.count()).for_each(|i| each(&lists.service(i))),
-        "EndpointSlice" => (0..lists.count()).for_each(|i| each(&lists.slice(i))),
-        "Node" => each(&Objects::node()),
-        _ => {}
-    })?;
+    let server = serve(objects.count(), options.endpoints)?;
     let generations = (backend == Backend::NfTables)
         .then(Generations::listen)
         .transpose()?;
-    let daemon = Daemon::start(&options.binary, server.address, backend)?;
+    let daemon = Daemon::start(&options.binary, server.address, backend, Mode::Iptables)?;
     let synced = daemon.log_line(IN_SYNC, 0, PATIENCE)?;
     // Both families say so; what follows is waited out.
     std::thread::sleep(Duration::from_secs(1));
@@ -153,6 +147,17 @@ fn cold_start(options: &Options, backend: Backend, objects: Objects) -> Result<(
         generations,
     };
     Ok((case, end.duration_since(from), cost))
+}
+
+/// An API server with these objects.
+pub fn serve(services: usize, endpoints: usize) -> Result<Server> {
+    let lists = Objects::new(services, endpoints);
+    Server::start(move |kind, each| match kind {
+        "Service" => (0..lists.count()).for_each(|i| each(&lists.service(i))),
+        "EndpointSlice" => (0..lists.count()).for_each(|i| each(&lists.slice(i))),
+        "Node" => each(&Objects::node()),
+        _ => {}
+    })
 }
 
 type Change = fn(&mut Objects, usize) -> Vec<(&'static str, Value)>;

@@ -1,6 +1,6 @@
 //! The daemon as a process: started, measured from outside, killed.
 
-use crate::Backend;
+use crate::{Backend, Mode};
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct Cost {
 
 impl Daemon {
     /// Starts the daemon against an API server without TLS, with a minimum period that does not hide costs.
-    pub fn start(binary: &Path, server: SocketAddr, backend: Backend) -> Result<Daemon> {
+    pub fn start(binary: &Path, server: SocketAddr, backend: Backend, mode: Mode) -> Result<Daemon> {
         let folder = std::env::temp_dir().join(format!("kube-proxy-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         fs::write(
@@ -34,10 +34,14 @@ impl Daemon {
                 "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: \"http://{server}\"}}}}]\nusers: [{{name: u, user: {{}}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
             ),
         )?;
+        let mode = match mode {
+            Mode::Iptables => "iptables",
+            Mode::Nftables => "nftables",
+        };
         fs::write(
             folder.join("config"),
             format!(
-                "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nhostnameOverride: {}\nclusterCIDR: 11.0.0.0/8\nclientConnection: {{kubeconfig: {}/kubeconfig}}\niptables: {{minSyncPeriod: 10ms}}\nconntrack: {{maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}\n",
+                "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: {mode}\nhostnameOverride: {}\nclusterCIDR: 11.0.0.0/8\nclientConnection: {{kubeconfig: {}/kubeconfig}}\n{mode}: {{minSyncPeriod: 10ms}}\nconntrack: {{maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}\n",
                 crate::objects::NODE,
                 folder.display()
             ),
@@ -45,7 +49,8 @@ impl Daemon {
         let log = fs::File::create(folder.join("log"))?;
         let tools = backend_path(&folder, backend)?;
         let child = Command::new(binary)
-            .arg("--config")
+            // Syncs of changes are told from 2 on.
+            .args(["-v", "2", "--config"])
             .arg(folder.join("config"))
             .env("PATH", tools)
             .stdout(Stdio::null())

@@ -12,6 +12,8 @@ pub struct Objects {
     endpoints: usize,
     /// Per service, the suffix of each of its endpoints.
     slices: Vec<Vec<u32>>,
+    /// Per service, the suffix that came last.
+    newest: Vec<u32>,
 }
 
 impl Objects {
@@ -22,6 +24,7 @@ impl Objects {
             version: 10,
             endpoints,
             slices: vec![(0..first).collect(); services],
+            newest: vec![first.saturating_sub(1); services],
         }
     }
 
@@ -37,46 +40,19 @@ impl Objects {
 
     /// Service number `i`.
     pub fn service(&self, i: usize) -> Value {
-        let ip =
-            Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 96, 1, 0)) + u32::try_from(i).expect("few services"));
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {
-                "name": name(i), "namespace": "bench", "resourceVersion": self.version.to_string(),
-                "uid": format!("00000000-0000-0000-0000-{i:012}"), "creationTimestamp": "2026-01-01T00:00:00Z"
-            },
-            "spec": {
-                "type": "ClusterIP", "clusterIP": ip.to_string(), "clusterIPs": [ip.to_string()],
-                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
-                "internalTrafficPolicy": "Cluster", "selector": {"app": name(i)},
-                "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
-            },
-            "status": {"loadBalancer": {}}
-        })
+        service(&name(i), cluster_ip(i), self.version)
     }
 
     /// The slice of service number `i`.
     pub fn slice(&self, i: usize) -> Value {
-        let endpoints: Vec<Value> = self
-            .slices
-            .get(i)
-            .map_or(&[][..], Vec::as_slice)
-            .iter()
-            .map(|k| endpoint(i, *k))
-            .collect();
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {
-                "name": format!("{}-x7k2p", name(i)), "namespace": "bench",
-                "resourceVersion": self.version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {
-                    "kubernetes.io/service-name": name(i),
-                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"
-                }
-            },
-            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-            "endpoints": endpoints
-        })
+        let suffixes = self.slices.get(i).map_or(&[][..], Vec::as_slice);
+        let addresses: Vec<Ipv4Addr> = suffixes.iter().map(|k| address(i, *k)).collect();
+        slice(&name(i), "x7k2p", &addresses, self.version)
+    }
+
+    /// The newest endpoint of service number `i`.
+    pub fn newest(&self, i: usize) -> Ipv4Addr {
+        address(i, self.newest[i])
     }
 
     /// The Node.
@@ -114,6 +90,7 @@ impl Objects {
     pub fn add_service(&mut self) -> (Value, Value) {
         self.slices
             .push((0..u32::try_from(self.endpoints).expect("small")).collect());
+        self.newest.push(0);
         self.next_version();
         (self.slice(self.count() - 1), self.service(self.count() - 1))
     }
@@ -123,16 +100,18 @@ impl Objects {
         self.next_version();
         let gone = (self.service(self.count() - 1), self.slice(self.count() - 1));
         self.slices.pop();
+        self.newest.pop();
         gone
     }
 
-    fn fresh(&self, i: usize) -> u32 {
-        let newest = self.slices[i].iter().max().copied().unwrap_or_default();
+    fn fresh(&mut self, i: usize) -> u32 {
         // 200 suffixes per service, walked round and round.
-        (0..200)
-            .map(|step| (newest + 1 + step) % 200)
+        let fresh = (0..200)
+            .map(|step| (self.newest[i] + 1 + step) % 200)
             .find(|k| !self.slices[i].contains(k))
-            .expect("few endpoints")
+            .expect("few endpoints");
+        self.newest[i] = fresh;
+        fresh
     }
 
     fn changed_slice(&mut self, i: usize) -> Value {
@@ -145,13 +124,57 @@ fn name(i: usize) -> String {
     format!("svc-{i:06}")
 }
 
-fn endpoint(i: usize, k: u32) -> Value {
-    // 11.0.0.0/8 and up: service number and suffix make the address, no two alike.
-    let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(11, 0, 0, 0)) + u32::try_from(i).expect("few") * 200 + k);
+/// The cluster IP of service number `i`.
+pub fn cluster_ip(i: usize) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 96, 1, 0)) + u32::try_from(i).expect("few services"))
+}
+
+/// Service number and suffix make the address, no two alike, from 11.0.0.0 up.
+fn address(i: usize, k: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(11, 0, 0, 0)) + u32::try_from(i).expect("few") * 200 + k)
+}
+
+/// A Service with one port and a cluster IP.
+pub fn service(name: &str, ip: Ipv4Addr, version: u64) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": "bench", "resourceVersion": version.to_string(),
+            "uid": format!("00000000-0000-0000-0000-{:012}", u32::from(ip)), "creationTimestamp": "2026-01-01T00:00:00Z"
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": ip.to_string(), "clusterIPs": [ip.to_string()],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+            "internalTrafficPolicy": "Cluster", "selector": {"app": name},
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
+        },
+        "status": {"loadBalancer": {}}
+    })
+}
+
+/// A slice of a Service.
+pub fn slice(service: &str, suffix: &str, addresses: &[Ipv4Addr], version: u64) -> Value {
+    let endpoints: Vec<Value> = addresses.iter().map(|ip| endpoint(service, *ip)).collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "name": format!("{service}-{suffix}"), "namespace": "bench",
+            "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                "kubernetes.io/service-name": service,
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"
+            }
+        },
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": endpoints
+    })
+}
+
+fn endpoint(service: &str, ip: Ipv4Addr) -> Value {
     json!({
         "addresses": [ip.to_string()],
         "conditions": {"ready": true, "serving": true, "terminating": false},
         "nodeName": "node-b", "zone": "zone-a",
-        "targetRef": {"kind": "Pod", "namespace": "bench", "name": format!("{}-{k}", name(i)), "uid": format!("{i:08}-{k:04}")}
+        "targetRef": {"kind": "Pod", "namespace": "bench", "name": format!("{service}-{}", u32::from(ip)), "uid": format!("{:012}", u32::from(ip))}
     })
 }

@@ -1,7 +1,11 @@
 //! Results as tables for people, or as JSON lines.
 
 use crate::case::CaseResult;
+use crate::flood::FloodResult;
 use crate::micro::MicroResult;
+use crate::nftables::NftResult;
+use crate::packets::PacketsResult;
+use crate::stats::Spread;
 use anyhow::Result;
 use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
@@ -36,6 +40,134 @@ pub fn micro(result: &MicroResult, json: bool) -> Result<()> {
     table.add_row(parts.iter().chain([&together]).map(|us| format!("{us:.1} us")));
     println!("{table}\n");
     Ok(())
+}
+
+/// A result as soon as it is there, for programs.
+pub fn each(options: &crate::Options, result: Option<&impl Serialize>) -> Result<()> {
+    match result {
+        Some(result) if options.json => line(result),
+        _ => Ok(()),
+    }
+}
+
+/// The sizes in nftables mode.
+pub fn nftables(results: &[NftResult]) {
+    let mut starts = Table::new();
+    starts.load_style(UTF8_BORDERS_ONLY);
+    starts.set_header(["services", "cold start", "CPU", "resident"]);
+    for result in results {
+        let resident = result
+            .resident_mib
+            .iter()
+            .map(|(when, mib)| format!("{mib:.1} MiB {when}"));
+        starts.add_row([
+            format!("{} x {}", result.services, result.endpoints),
+            format!("{:.2} s", result.cold_start_s),
+            format!("{:.2} s", result.cold_start_cpu_s),
+            resident.collect::<Vec<_>>().join("\n"),
+        ]);
+    }
+    println!("Cold start, from the lists' end to the last commit:\n{starts}\n");
+    println!(
+        "Changes, from the event going out to the commit, and to the first packet:\n{}\n",
+        changes(results)
+    );
+    println!("One endpoint replaced, stage by stage in one process:");
+    for result in results {
+        stages(result.services, &result.stages);
+    }
+}
+
+fn changes(results: &[NftResult]) -> Table {
+    let mut changes = Table::new();
+    changes.load_style(UTF8_BORDERS_ONLY);
+    changes.set_header([
+        "services",
+        "change",
+        "n",
+        "commit: median",
+        "p90",
+        "max",
+        "packet: median",
+        "p90",
+        "CPU",
+    ]);
+    for result in results {
+        for change in &result.changes {
+            let packet = |ms: fn(&Spread) -> f64| {
+                let spread = change.packet.as_ref();
+                spread.map_or("-".to_owned(), |spread| milliseconds(ms(spread)))
+            };
+            changes.add_row([
+                result.services.to_string(),
+                change.what.clone(),
+                change.commit.count.to_string(),
+                milliseconds(change.commit.median_ms),
+                milliseconds(change.commit.p90_ms),
+                milliseconds(change.commit.max_ms),
+                packet(|spread| spread.median_ms),
+                packet(|spread| spread.p90_ms),
+                milliseconds(change.cpu_ms),
+            ]);
+        }
+    }
+    changes
+}
+
+/// Stages at one size.
+pub fn stages(services: usize, stages: &[(String, Spread)]) {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(["services", "stage", "n", "median", "p90"]);
+    for (stage, spread) in stages {
+        table.add_row([
+            services.to_string(),
+            stage.clone(),
+            spread.count.to_string(),
+            milliseconds(spread.median_ms),
+            milliseconds(spread.p90_ms),
+        ]);
+    }
+    println!("{table}");
+}
+
+/// Connections.
+pub fn packets(results: &[PacketsResult]) {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header([
+        "mode",
+        "services",
+        "to",
+        "first packet: median",
+        "p90",
+        "connections a second",
+    ]);
+    for result in results {
+        for (to, spread, rate) in &result.to {
+            table.add_row([
+                format!("{:?}", result.mode),
+                result.services.to_string(),
+                to.clone(),
+                format!("{:.1} us", spread.median_ms * 1e3),
+                format!("{:.1} us", spread.p90_ms * 1e3),
+                format!("{rate:.0}"),
+            ]);
+        }
+    }
+    println!("{table}");
+}
+
+/// A flood.
+pub fn flood(result: &FloodResult) {
+    println!(
+        "{} changes beside {} services in {:.0} s: {} new connections, {} lost",
+        result.changes, result.services, result.seconds, result.connections, result.lost
+    );
+}
+
+fn milliseconds(ms: f64) -> String {
+    format!("{ms:.3} ms")
 }
 
 /// The cases.

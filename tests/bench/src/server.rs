@@ -63,10 +63,10 @@ impl Server {
     /// Sends an event to every watcher of the object's kind, and gives the time it went out.
     pub fn push(&self, change: &str, object: &Value) -> Instant {
         let kind = object["kind"].as_str().expect("every object has a kind");
-        let event = json!({"type": change, "object": object});
+        let text = json!({"type": change, "object": object}).to_string();
         let mut watchers = self.shared.watchers.lock().expect("no thread panics");
         let at = Instant::now();
-        watchers.retain_mut(|(of, out)| *of != kind || (chunk(out, &event).is_ok() && out.flush().is_ok()));
+        watchers.retain_mut(|(of, out)| *of != kind || (chunk_of(out, &text).is_ok() && out.flush().is_ok()));
         at
     }
 }
@@ -153,6 +153,9 @@ fn list(shared: &Shared, kind: &str, out: &mut BufWriter<TcpStream>) -> std::io:
 }
 
 fn chunk(out: &mut BufWriter<TcpStream>, value: &Value) -> std::io::Result<()> {
-    let text = value.to_string();
+    chunk_of(out, &value.to_string())
+}
+
+fn chunk_of(out: &mut BufWriter<TcpStream>, text: &str) -> std::io::Result<()> {
     write!(out, "{:x}\r\n{text}\n\r\n", text.len() + 1)
 }

@@ -107,6 +107,9 @@ pub fn cold_start_texts(objects: &Objects, backend: Backend) -> Vec<ToolStep> {
                 generation: Some(1),
                 observation: Box::new(Observation::new(Family::V4)),
             },
+            Effect::NftCommit(_) | Effect::NftObserve(_) => {
+                unreachable!("invariant: the tools are measured in iptables mode")
+            }
         };
         now += Duration::from_millis(1);
         engine.handle(Event::Answer(Family::V4, answer), now);

@@ -31,6 +31,15 @@ pub fn up(stem: &str) -> Lab {
     Lab::up(&topology).unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
+/// Runs a script on the node under test, to its first failure; what it printed.
+///
+/// # Panics
+/// When it fails.
+pub fn shell(lab: &Lab, script: &str) -> String {
+    lab.must_exec(NODE, &["sh", "-e", "-c", script])
+        .unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
 /// The Node, and service `web` in front of the first `count` of [`PODS`].
 pub fn web(count: usize) -> Vec<Value> {
     vec![
@@ -61,6 +70,45 @@ pub fn crowd(count: usize) -> Vec<Value> {
     }
     objects
 }
+
+/// As upstream's nftables mode serves `web`, for two of its pods.
+pub const NFTABLES_MODE: &str = "
+table ip kube-proxy {
+  comment \"rules for kube-proxy\"
+  set cluster-ips {
+    type ipv4_addr
+    elements = { 10.1.0.80 }
+  }
+  map service-ips {
+    type ipv4_addr . inet_proto . inet_service : verdict
+  }
+  chain endpoint-a {
+    meta l4proto tcp dnat to 10.244.1.3:8080
+  }
+  chain endpoint-b {
+    meta l4proto tcp dnat to 10.244.2.3:8080
+  }
+  chain service-web {
+    numgen random mod 2 vmap { 0 : goto endpoint-a, 1 : goto endpoint-b }
+  }
+  chain services {
+    ip daddr . meta l4proto . th dport vmap @service-ips
+  }
+  chain nat-prerouting {
+    type nat hook prerouting priority -100;
+    jump services
+  }
+  chain nat-postrouting {
+    type nat hook postrouting priority 100;
+    ct status dnat masquerade
+  }
+}
+add element ip kube-proxy service-ips { 10.1.0.80 . tcp . 80 : goto service-web }
+table ip6 kube-proxy {
+}
+table inet strangers {
+}
+";
 
 /// A TCP probe.
 pub fn tcp(to: &str) -> Probe {

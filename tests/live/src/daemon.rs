@@ -61,28 +61,53 @@ pub struct Setup<'a> {
     pub lab: &'a Lab,
     /// The node it serves.
     pub node: &'a str,
-    /// Its manifests.
-    pub manifests: &'a Path,
+    /// Words that say where its objects come from.
+    pub source: [String; 2],
     /// Its configuration.
     pub config: Value,
     /// Added to its environment.
     pub environment: Vec<(&'a str, String)>,
+    /// Words before the binary: a command that starts it.
+    pub before: Vec<String>,
+    /// Words after all others.
+    pub flags: Vec<String>,
 }
 
 impl<'a> Setup<'a> {
     /// On this node, with the configuration of [`configuration`].
     pub fn new(lab: &'a Lab, node: &'a str, manifests: &'a Manifests) -> Setup<'a> {
+        Setup::of_folder(lab, node, manifests.path())
+    }
+
+    /// On this node, with the objects of a file or folder.
+    pub fn of_folder(lab: &'a Lab, node: &'a str, manifests: &Path) -> Setup<'a> {
+        Setup::with(lab, node, ["--manifests", &manifests.to_string_lossy()])
+    }
+
+    /// On this node, with objects from the API server at `url`.
+    pub fn of_server(lab: &'a Lab, node: &'a str, url: &str) -> Setup<'a> {
+        Setup::with(lab, node, ["--master", url])
+    }
+
+    fn with(lab: &'a Lab, node: &'a str, source: [&str; 2]) -> Setup<'a> {
         Setup {
             lab,
             node,
-            manifests: manifests.path(),
+            source: source.map(str::to_owned),
             config: configuration(&json!({})),
             environment: vec![],
+            before: vec![],
+            flags: vec![],
         }
     }
 
     /// Starts it.
     pub fn start(&self) -> Daemon {
+        self.start_as(self.node)
+    }
+
+    /// Starts it, and tells it that the node is called this.
+    pub fn start_as(&self, called: &str) -> Daemon {
         let config = tempfile::tempdir().expect("a scratch folder can be made");
         let file = config.path().join("config.json");
         fs::write(&file, self.config.to_string()).expect("the scratch folder can be written to");
@@ -93,13 +118,16 @@ impl<'a> Setup<'a> {
                 .map(|(name, value)| format!("{name}={value}")),
         );
         let path = |path: &Path| path.to_string_lossy().into_owned();
-        argv.extend([path(binary()), "--manifests".into(), path(self.manifests)]);
+        argv.extend(self.before.iter().cloned());
+        argv.push(path(binary()));
+        argv.extend(self.source.iter().cloned());
         argv.extend([
             "--config".into(),
             path(&file),
             "--hostname-override".into(),
-            self.node.into(),
+            called.into(),
         ]);
+        argv.extend(self.flags.iter().cloned());
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         let name = format!("proxy-{}-{}", self.node, next_number());
         let process = self.lab.spawn(self.node, &argv, &name);

@@ -7,14 +7,22 @@
 //!
 //! Tests need root and tools; without them they say `SKIPPED`, or fail where `KPRS_REQUIRE_LIVE` is set.
 
+pub mod api;
 pub mod cluster;
+pub mod container;
 pub mod daemon;
+pub mod everybody;
+pub mod exposition;
+pub mod flow;
+pub mod health;
 pub mod manifests;
 pub mod rules;
 pub mod server;
+pub mod small_server;
 pub mod stubs;
 pub mod traffic;
 pub mod truth;
+pub mod two_families;
 mod wait;
 
 pub use wait::{within, within_or};

@@ -30,6 +30,19 @@ pub fn saved_by(lab: &Lab, node: &str, family: Family, backend: Backend) -> Stri
         .unwrap_or_else(|error| panic!("{}", error.chain()))
 }
 
+/// The tables of `nf_tables` as `nft` lists them, read once as text and once as JSON.
+///
+/// # Panics
+/// When a list is not understood.
+pub fn native(lab: &Lab, node: &str) -> [nftables::listed::Ruleset; 2] {
+    [&["nft", "list", "ruleset"][..], &["nft", "-j", "list", "ruleset"]].map(|command| {
+        let text = lab
+            .must_exec(node, command)
+            .unwrap_or_else(|error| panic!("{}", error.chain()));
+        nftables::parse::ruleset(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    })
+}
+
 /// A saved text, understood; the built-in chains of every table are there, untouched ones as accepting everything.
 ///
 /// # Panics

@@ -16,6 +16,14 @@ pub enum Misbehaviour {
     Fails,
     /// Takes two seconds, then does its work.
     Dawdles,
+    /// Does its work when its switch goes off.
+    Hangs,
+    /// Says that all went well, and does nothing.
+    Pretends,
+    /// Takes eight seconds, then does its work.
+    Crawls,
+    /// Fails when its input has this text, and does its work else.
+    Refuses(&'static str),
 }
 
 impl Stubs {
@@ -43,8 +51,15 @@ impl Stubs {
             self.file(&format!("{tool}.on")),
         );
         let act = match misbehaviour {
-            Misbehaviour::Fails => "cat >/dev/null; echo \"$0: made to fail\" >&2; exit 1",
-            Misbehaviour::Dawdles => "sleep 2",
+            Misbehaviour::Fails => "cat >/dev/null; echo \"$0: made to fail\" >&2; exit 1".to_owned(),
+            Misbehaviour::Dawdles => "sleep 2".to_owned(),
+            Misbehaviour::Hangs => format!("while [ -e {} ]; do sleep 0.2; done", switch.display()),
+            Misbehaviour::Pretends => "cat >/dev/null; exit 0".to_owned(),
+            Misbehaviour::Crawls => "sleep 8".to_owned(),
+            Misbehaviour::Refuses(text) => format!(
+                "input={input}.$$; cat >$input; if grep -qF {text} $input; then echo \"$0: made to refuse\" >&2; exit 1; fi; exec /usr/sbin/{tool} \"$@\" <$input",
+                input = self.file("input").display(),
+            ),
         };
         // The version is asked for at start, and answered in any case.
         format!(

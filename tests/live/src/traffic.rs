@@ -25,7 +25,7 @@ pub fn on(lab: &Lab, to: &str) -> Prober {
 }
 
 /// A pod answered. The sink answers for service addresses that no rule translates.
-fn by_a_pod(outcome: &ProbeOutcome) -> bool {
+pub fn by_a_pod(outcome: &ProbeOutcome) -> bool {
     outcome
         .answered_by()
         .is_some_and(|name| PODS.iter().any(|(pod, _, _)| *pod == name))

@@ -1,5 +1,6 @@
 //! Waiting for something to become true.
 
+use lab::live::patience;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Looks again and again; how long it took, or `None` when the time is over.
-pub fn within(patience: Duration, mut is_true: impl FnMut() -> bool) -> Option<Duration> {
-    let begun = Instant::now();
+pub fn within(usual: Duration, mut is_true: impl FnMut() -> bool) -> Option<Duration> {
+    let (begun, patience) = (Instant::now(), patience(usual));
     loop {
         if is_true() {
             return Some(begun.elapsed());
@@ -24,11 +25,8 @@ pub fn within(patience: Duration, mut is_true: impl FnMut() -> bool) -> Option<D
 ///
 /// # Errors
 /// What was wrong at the last look.
-pub fn within_or(
-    patience: Duration,
-    mut look: impl FnMut() -> Result<(), String>,
-) -> Result<Duration, String> {
-    let begun = Instant::now();
+pub fn within_or(usual: Duration, mut look: impl FnMut() -> Result<(), String>) -> Result<Duration, String> {
+    let (begun, patience) = (Instant::now(), patience(usual));
     loop {
         match look() {
             Ok(()) => return Ok(begun.elapsed()),

@@ -2,7 +2,7 @@
 
 use lab::Lab;
 use lab::live::available;
-use live::cluster::{self, NODE, web};
+use live::cluster::{self, NODE, shell, web};
 use live::daemon::{Setup, binary};
 use live::manifests::Manifests;
 use live::rules;
@@ -27,11 +27,6 @@ iptables-legacy -t nat -N KUBE-SVC-AAAAAAAAAAAAAAAA
 iptables-legacy -t nat -A KUBE-SERVICES -d 10.1.0.200 -j KUBE-SVC-AAAAAAAAAAAAAAAA
 iptables-legacy -t nat -A PREROUTING -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES";
 
-fn shell(lab: &Lab, script: &str) {
-    lab.must_exec(NODE, &["sh", "-e", "-c", script])
-        .unwrap_or_else(|error| panic!("{}", error.chain()));
-}
-
 /// All rules of the node without comments, counters and times.
 fn everything(lab: &Lab) -> Vec<String> {
     let mut lines = Vec::new();
@@ -53,12 +48,15 @@ fn everything(lab: &Lab) -> Vec<String> {
     lines
 }
 
-fn run(lab: &Lab, flags: &[&str]) {
+fn run(lab: &Lab, flags: &[&str]) -> String {
     let program = binary().to_string_lossy();
     let mut words = vec![program.as_ref()];
     words.extend_from_slice(flags);
-    lab.must_exec(NODE, &words)
+    let finished = lab
+        .exec(NODE, &words)
         .unwrap_or_else(|error| panic!("{}", error.chain()));
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    finished.stderr
 }
 
 #[test]
@@ -96,6 +94,97 @@ fn cleanup_leaves_the_host_as_it_was_without_kube_proxy() {
     assert!(gone.is_empty(), "taken from others: {gone:#?}");
     // Again: nothing to do is no failure.
     run(&lab, &["--cleanup"]);
+}
+
+/// Of nftables and ipvs mode what this kernel has, whole and in halves, on both backends and in both families.
+const OTHER_MODES: &str = "
+nft add table ip kube-proxy
+nft add chain ip kube-proxy services
+nft add table ip6 kube-proxy
+ipset create KUBE-CLUSTER-IP hash:ip,port
+ipset create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
+ipset create KUBE-IPVS-IPS hash:ip
+for tool in iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy; do
+  $tool -t nat -N KUBE-LOAD-BALANCER
+  $tool -t nat -N KUBE-MARK-MASQ
+  $tool -t nat -A KUBE-LOAD-BALANCER -j KUBE-MARK-MASQ
+  $tool -N KUBE-IPVS-OUT-FILTER
+  $tool -A OUTPUT -j KUBE-IPVS-OUT-FILTER
+done
+iptables-nft -t nat -A KUBE-LOAD-BALANCER -m set --match-set KUBE-CLUSTER-IP dst,dst -j RETURN
+iptables-legacy -A KUBE-IPVS-OUT-FILTER -m set --match-set KUBE-IPVS-IPS dst -j REJECT";
+
+/// What is a stranger's, though it looks alike.
+const LOOKS_ALIKE: &str = "
+nft add table inet kube-proxy
+nft add table ip kube-proxy-old
+ipset create KUBE-MINE hash:ip
+ipset add KUBE-MINE 10.9.9.9
+iptables-nft -A INPUT -m set --match-set KUBE-MINE src -j DROP
+iptables-nft -t nat -N KUBE-NODE-PORTS
+ip link add kube-ipvs0 type bridge
+ip addr add 10.1.0.200/32 dev kube-ipvs0";
+
+/// What is there beside iptables' rules.
+fn others(lab: &Lab) -> String {
+    let look = "nft list tables | grep kube-proxy; ipset save; ip -o addr show dev kube-ipvs0";
+    let finished = lab.exec(NODE, &["sh", "-c", look]);
+    finished
+        .unwrap_or_else(|error| panic!("{}", error.chain()))
+        .stdout
+}
+
+#[test]
+fn cleanup_takes_what_other_modes_left_says_so_and_leaves_what_looks_alike() {
+    if !available(&[
+        "iptables-nft",
+        "iptables-legacy",
+        "ip6tables-legacy",
+        "nft",
+        "ipset",
+    ]) {
+        return;
+    }
+    let lab = cluster::up("modes");
+    shell(&lab, LOOKS_ALIKE);
+    let (before, rules_before) = (others(&lab), everything(&lab));
+    shell(&lab, OTHER_MODES);
+    assert!(everything(&lab).len() > rules_before.len() + 10);
+
+    let program = binary().to_string_lossy().into_owned();
+    let finished = lab.exec(NODE, &[&program, "--cleanup"]);
+    let finished = finished.unwrap_or_else(|error| panic!("{}", error.chain()));
+    // An interface of that name which is none of kube-proxy's stays, and that is said.
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("is of type \\\"bridge\\\""),
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(others(&lab), before);
+    assert_eq!(everything(&lab), rules_before);
+    for said in [
+        "nftables table ip kube-proxy",
+        "nftables table ip6 kube-proxy",
+        "ipset KUBE-6-LOAD-BALANCER-SOURCE-CID",
+        "filter chain KUBE-IPVS-OUT-FILTER",
+        "nat chain KUBE-LOAD-BALANCER",
+    ] {
+        assert!(
+            finished.stderr.contains(said),
+            "{said} is not in:\n{}",
+            finished.stderr
+        );
+    }
+
+    shell(&lab, "ip link del kube-ipvs0");
+    let before = others(&lab);
+    assert!(
+        !run(&lab, &["--cleanup"]).contains("removed"),
+        "there was something left"
+    );
+    assert_eq!(others(&lab), before);
+    assert_eq!(everything(&lab), rules_before);
 }
 
 #[test]

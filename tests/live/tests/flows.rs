@@ -6,7 +6,8 @@ use lab::Lab;
 use lab::live::available;
 use live::cluster::{self, CLIENT, NODE};
 use live::daemon::{Daemon, PATIENCE, Setup};
-use live::manifests::{Manifests, node};
+use live::manifests::{Manifests, node, service};
+use live::stubs::{Misbehaviour, Stubs};
 use live::within;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -155,4 +156,30 @@ fn what_was_deleted_while_nobody_watched_is_proved_by_the_rules() {
         "{}",
         daemon.log()
     );
+}
+
+/// It waits by itself from the start on, so that not everything is ever in.
+#[test]
+fn a_service_that_the_kernel_refuses_does_not_hold_back_the_connection_table() {
+    if !available(&["iptables-nft"]) {
+        return;
+    }
+    let (lab, manifests) = (cluster::up("flowsr"), Manifests::new());
+    let stubs = Stubs::new(
+        &["iptables-nft-restore"],
+        Misbehaviour::Refuses("default/refused"),
+    );
+    stubs.on("iptables-nft-restore");
+    manifests.put("dns.json", &dns(&[FIRST]));
+    manifests.put("refused.json", &[service("refused", "10.1.0.66", 80, 8080)]);
+    let mut setup = Setup::new(&lab, NODE, &manifests);
+    setup.environment = vec![("PATH", stubs.path())];
+    let daemon = setup.start();
+    let client = Client::new(&lab);
+    client.until(FIRST.0, &daemon);
+    manifests.put("dns.json", &dns(&[SECOND]));
+    client.until(SECOND.0, &daemon);
+    let log = daemon.log();
+    assert!(log.contains("made to refuse"), "{log}");
+    assert!(log.contains("stale connections deleted"), "{log}");
 }

@@ -42,13 +42,8 @@ fn hold(prefix: &str, case: &GoldenCase, backend: Backend) -> Duration {
         .join("cluster.json");
     let mut config = serde_json::to_value(&case.config).expect("a configuration is plain data");
     config["iptables"]["minSyncPeriod"] = json!("50ms");
-    let mut setup = Setup {
-        lab: &lab,
-        node: NODE,
-        manifests: &manifests,
-        config,
-        environment: vec![],
-    };
+    let mut setup = Setup::of_folder(&lab, NODE, &manifests);
+    setup.config = config;
     // The lock of legacy is one for the whole machine, unless told otherwise.
     let lock = lab.folder().join("xtables.lock").to_string_lossy().into_owned();
     let hint = |verb: &str| {

@@ -7,9 +7,10 @@
 
 use kernel::Backend;
 use live::daemon::{Daemon, Setup, Want, binary};
-use live::truth::judge::{Verdict, judge};
+use live::truth::judge::{Verdict, Witness, judge};
 use live::truth::rounds::{Round, rounds};
 use live::truth::site::Site;
+use live::truth::tables;
 use model::{Family, PerFamily};
 use scenario::{Variant, truth_tables};
 use serde_json::json;
@@ -17,7 +18,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "01-traffic-policies",
     "02-external-policy",
     "03-cluster-ip",
@@ -32,6 +33,7 @@ const TABLES: [&str; 14] = [
     "12-detectors",
     "13-restricted-and-refused",
     "14-endpoint-on-this-node",
+    "15-sctp",
 ];
 
 #[test]
@@ -47,9 +49,9 @@ fn run_tables(rest: usize) {
     }
     let (begun, mut rows, mut packets, mut by_tracer_only, mut wrong) =
         (Instant::now(), 0, 0, vec![], vec![]);
-    for (number, table) in truth_tables()
+    for (number, table) in tables()
         .iter()
-        .enumerate()
+        .map(|(number, table)| (*number, table))
         .filter(|(number, _)| number % 2 == rest)
     {
         for (variant_number, variant) in table.variants.iter().enumerate() {
@@ -79,7 +81,7 @@ fn run_tables(rest: usize) {
 fn run(prefix: &str, variant: &Variant, round: &Round<'_>) -> Verdict {
     let mut site = Site::up(prefix, variant, round).unwrap_or_else(|error| panic!("{}", error.chain()));
     let _daemon = start(&site, variant);
-    judge(&mut site, round, &variant.facts)
+    judge(&mut site, round, &variant.facts, Witness::Iptables)
 }
 
 /// Starts the daemon and waits until the kernel holds what `render` prints for the situation.
@@ -90,13 +92,8 @@ fn start(site: &Site, variant: &Variant) -> Daemon {
     fs::write(manifests.join("cluster.json"), objects.to_string()).unwrap();
     let mut config = serde_json::to_value(&variant.config).unwrap();
     config["iptables"]["minSyncPeriod"] = json!("20ms");
-    let setup = Setup {
-        lab: &site.lab,
-        node: &site.node,
-        manifests: &manifests,
-        config,
-        environment: vec![],
-    };
+    let mut setup = Setup::of_folder(&site.lab, &site.node, &manifests);
+    setup.config = config;
     let daemon = setup.start();
     let want = rendered(site, &setup);
     want.reached(&site.lab, &site.node, &Family::ALL, &|| daemon.log());
@@ -113,7 +110,7 @@ fn rendered(site: &Site, setup: &Setup<'_>) -> Want {
         command.args(["render", "--family", word, "--node", setup.node]);
         command
             .arg("--manifests")
-            .arg(setup.manifests)
+            .arg(&setup.source[1])
             .arg("--config")
             .arg(&config);
         for address in &site.own {

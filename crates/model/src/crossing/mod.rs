@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// More endpoints than this make a cluster large: comments that name endpoints are left out (control.md 0).
+/// More endpoints than this make a cluster large: comments that name endpoints are left out
+/// (upstream's `largeClusterEndpointsThreshold`).
 pub const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
 /// What two services cannot both have.
@@ -124,11 +125,19 @@ impl Claims {
         affected
     }
 
+    /// Gives back the room that claims, each put in after the one before, take too much.
+    pub fn compact(&mut self) {
+        self.claimants = std::mem::take(&mut self.claimants).into_iter().collect();
+    }
+
     /// Who has it. `None` when nobody claims it.
-    pub fn winner(&self, key: ClaimKey, external_ips: ExternalIps) -> Option<&ServiceName> {
-        let counts = |claimant: &&Claimant| {
-            claimant.kind != ClaimKind::External || external_ips == ExternalIps::Allowed
+    pub fn winner(&self, key: ClaimKey, external_ips: &ExternalIps) -> Option<&ServiceName> {
+        let is_honoured = match key {
+            ClaimKey::Address(ip, ..) => external_ips.honours(ip),
+            // No external IP claims one.
+            ClaimKey::NodePort(..) => true,
         };
+        let counts = |claimant: &&Claimant| claimant.kind != ClaimKind::External || is_honoured;
         self.claimants
             .get(&key)?
             .iter()

@@ -39,7 +39,7 @@ fn address(ip: &str, port: u16) -> ClaimKey {
 }
 
 fn winner(snapshot: &Snapshot, key: ClaimKey) -> Option<String> {
-    let winner = snapshot.claims().winner(key, ExternalIps::Allowed);
+    let winner = snapshot.claims().winner(key, &ExternalIps::Allowed);
     winner.map(|winner| winner.name.to_string())
 }
 
@@ -160,7 +160,7 @@ fn external_ips_that_are_ignored_claim_nothing() {
     let mut snapshot = Snapshot::new();
     snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
     let key = address("192.0.2.1", 80);
-    assert_eq!(snapshot.claims().winner(key, ExternalIps::Ignored), None);
+    assert_eq!(snapshot.claims().winner(key, &ExternalIps::Ignored), None);
     let settings = Settings {
         external_ips: ExternalIps::Ignored,
         ..Settings::default()
@@ -172,6 +172,18 @@ fn external_ips_that_are_ignored_claim_nothing() {
             .len(),
         1
     );
+}
+
+#[test]
+fn external_ips_that_are_not_allowed_claim_nothing_and_others_do() {
+    let mut snapshot = Snapshot::new();
+    snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
+    snapshot.apply(external("b", OLD, "10.0.0.2", "192.0.2.130"));
+    let within = ExternalIps::Within(["192.0.2.128/25".parse().unwrap()].into());
+    let winner = |key| snapshot.claims().winner(key, &within).map(ToString::to_string);
+    assert_eq!(winner(address("192.0.2.1", 80)), None);
+    assert_eq!(winner(address("192.0.2.130", 80)).as_deref(), Some("ns/b"));
+    assert_eq!(winner(address("10.0.0.1", 80)).as_deref(), Some("ns/a"));
 }
 
 #[test]

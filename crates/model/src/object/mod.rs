@@ -5,7 +5,7 @@
 //! no address of the right family or no port gets past them. [`decode()`] takes whole documents of any kind, lists
 //! included, and fills in what the API server would fill in.
 //!
-//! What the proxy's watches leave out by selector (control.md 4.1) is left out here too, with the reason kept in
+//! What the proxy's watches leave out by selector is left out here too, with the reason kept in
 //! `skipped`, so that files and the API server lead to the same answer and tools can say why.
 
 mod decode;
@@ -19,15 +19,19 @@ mod slice;
 #[cfg(test)]
 mod tests;
 
+pub use crate::name::SliceName;
 pub use decode::{Decoded, NotRead, decode};
 pub use field::Field;
 pub use node::{AUTOSCALER_TAINT, Eligibility, Node, ServiceCidr, ZONE_LABEL};
 pub use node::{convert_node, convert_service_cidr};
 pub use service::convert as convert_service;
-pub use service::{Created, PROXY_NAME_LABEL, Service, ServiceKind, ServicePort, ServiceSkip};
+pub use service::{
+    BALANCING_ANNOTATION, Created, PROXY_NAME_LABEL, Service, ServiceKind, ServicePort, ServiceSkip,
+};
 pub use slice::SliceSkip;
 pub use slice::convert as convert_slice;
-pub use slice::{Conditions, HEADLESS_LABEL, Hints, OWNER_LABEL, Slice, SliceEndpoint, SliceName, SlicePort};
+pub use slice::{Conditions, HEADLESS_LABEL, Hints, OWNER_LABEL, Place, Slice, SliceEndpoint, SlicePort};
+pub use slice::{TRIGGER_ANNOTATION, TriggerTime};
 
 use crate::{Note, Protocol, ServiceName};
 use reading::{Reading, is_label};

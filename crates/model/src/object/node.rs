@@ -20,7 +20,7 @@ pub struct Node {
     pub name: Arc<str>,
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
-    /// `InternalIPs` in order, then `ExternalIPs` (control.md 3.3).
+    /// `InternalIPs` in order, then `ExternalIPs` (upstream `GetNodeHostIPs`).
     pub addresses: Box<[IpAddr]>,
     /// `spec.podCIDRs`, in order, without host bits.
     pub pod_cidrs: Box<[IpNet]>,
@@ -28,7 +28,8 @@ pub struct Node {
     pub eligibility: Eligibility,
 }
 
-/// Whether a Node is a good target for load balancers (control.md 6.3).
+/// Whether a Node is a good target for load balancers: not while it is deleted, or tainted
+/// `ToBeDeletedByClusterAutoscaler` (KEP-3836).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Eligibility {
     /// It is.

@@ -3,13 +3,16 @@
 use super::reading::{Reading, is_label};
 use super::{Converted, Object, Scope, raw};
 use crate::address::{parse_ip, parse_net};
-use crate::{Affinity, Family, PerFamily, Policy, Protocol, ServiceName};
+use crate::{Affinity, Balancing, Family, PerFamily, Policy, Protocol, ServiceName};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The label that hands a Service to another proxy, whatever its value (control.md 4.1).
+/// The label that hands a Service to another proxy, whatever its value.
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
+/// The annotation that says how connections are spread over endpoints (ADR 56).
+pub const BALANCING_ANNOTATION: &str = "kube-proxy-rs.io/balancing";
 
 /// Seconds of client-IP affinity when the object does not say (API server's default).
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
@@ -37,9 +40,11 @@ pub struct Service {
     pub source_ranges: Box<[IpNet]>,
     /// Client-IP affinity.
     pub affinity: Option<Affinity>,
+    /// How connections are to be spread, where that is possible.
+    pub balancing: Balancing,
     /// `internalTrafficPolicy`.
     pub internal: Policy,
-    /// `externalTrafficPolicy`; `Cluster` when type and addresses give it no meaning (iptables.md 4.2).
+    /// `externalTrafficPolicy`; `Cluster` when type and addresses give it no meaning (upstream `pkg/proxy/serviceport.go`).
     pub external: Policy,
     /// Health-check node port; only with type `LoadBalancer` and external policy Local.
     pub health_check_node_port: Option<u16>,
@@ -82,7 +87,7 @@ pub enum ServiceKind {
     ExternalName,
 }
 
-/// Why a Service is not served (control.md 5.1).
+/// Why a Service is not served: upstream's watch or its `ShouldSkipService` leaves it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServiceSkip {
     /// It carries the label `service.kubernetes.io/service-proxy-name`.
@@ -131,7 +136,7 @@ fn read(reading: &mut Reading, name: ServiceName, meta: &raw::Meta, service: &ra
     let kind = kind(reading, spec);
     let cluster_ips = cluster_ips(reading, spec);
     let skipped = skip(meta, spec, kind, &cluster_ips);
-    // Upstream asks whether the list has entries at all, good or bad (iptables.md 4.2).
+    // Upstream asks whether the list has entries at all, good or bad.
     let has_external_ips = spec.external_ips.given().is_some_and(|ips| !ips.is_empty());
     let external_meant = match kind {
         ServiceKind::NodePort | ServiceKind::LoadBalancer => true,
@@ -154,6 +159,7 @@ fn read(reading: &mut Reading, name: ServiceName, meta: &raw::Meta, service: &ra
         load_balancer_ips: load_balancer_ips(reading, service),
         source_ranges: source_ranges(reading, spec),
         affinity: affinity(reading, spec),
+        balancing: balancing(reading, meta),
         internal: policy(
             reading,
             &spec.internal_traffic_policy,
@@ -206,7 +212,7 @@ fn skip(
 }
 
 /// The cluster IP of each family: of `clusterIPs`, or of `clusterIP` alone, by `ipFamilies` where it is set
-/// (control.md 5.1).
+/// (upstream `GetClusterIPByFamily`).
 fn cluster_ips(reading: &mut Reading, spec: &raw::ServiceSpec) -> PerFamily<Option<IpAddr>> {
     let mut texts = reading.items(&spec.cluster_ips, "spec.clusterIPs");
     let single = reading.take(&spec.cluster_ip, format_args!("spec.clusterIP"));
@@ -365,6 +371,27 @@ fn affinity(reading: &mut Reading, spec: &raw::ServiceSpec) -> Option<Affinity> 
             }),
     };
     Some(Affinity { timeout_seconds })
+}
+
+fn balancing(reading: &mut Reading, meta: &raw::Meta) -> Balancing {
+    // What is wrong with annotations as such is no matter of a Service that needs none.
+    let annotation = meta.annotations.given();
+    let Some(field) = annotation.and_then(|all| all.get(BALANCING_ANNOTATION)) else {
+        return Balancing::Random;
+    };
+    let path = format_args!("metadata.annotations[{BALANCING_ANNOTATION}]");
+    match reading.take(field, path).map(String::as_str) {
+        None | Some("random") => Balancing::Random,
+        Some("client-hash") => Balancing::ClientHash,
+        Some(other) => {
+            reading.bad(
+                path,
+                other,
+                "is neither random nor client-hash; endpoints are chosen at random",
+            );
+            Balancing::Random
+        }
+    }
 }
 
 fn policy(reading: &mut Reading, field: &super::Field<String>, path: &str) -> Policy {

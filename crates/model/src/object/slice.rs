@@ -3,29 +3,43 @@
 use super::reading::{Reading, is_label, is_subdomain};
 use super::{Converted, Field, Object, Scope, raw};
 use crate::address::parse_ip;
-use crate::{Family, Protocol, ServiceName};
-use std::fmt;
+use crate::{Family, Protocol, ServiceName, SliceName};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// The label that names the Service a slice belongs to.
 pub const OWNER_LABEL: &str = "kubernetes.io/service-name";
-/// The label, of any value, that keeps a slice from proxies (control.md 4.1).
+/// The label, of any value, that keeps a slice from proxies. Upstream's watch leaves such slices out.
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
-/// An `EndpointSlice`'s namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SliceName {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// The name.
-    pub name: Arc<str>,
+/// The annotation in which whoever wrote a slice says when what made it do so happened.
+pub const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// When what led to a slice's last change happened, as its writer says. Means nothing to traffic; latency is counted
+/// from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TriggerTime {
+    nanos: i64,
 }
 
-/// `namespace/name`.
-impl fmt::Display for SliceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+impl TriggerTime {
+    /// Reads RFC 3339; `None` for anything else and for times beyond the years 1677 to 2262.
+    pub fn parse(text: &str) -> Option<TriggerTime> {
+        let time: jiff::Timestamp = text.parse().ok()?;
+        let nanos = i64::try_from(time.as_nanosecond()).ok()?;
+        Some(TriggerTime { nanos })
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn since_1970(self) -> i64 {
+        self.nanos
+    }
+
+    /// Seconds since 1970, to about a microsecond.
+    #[expect(clippy::cast_precision_loss, reason = "a microsecond is enough for a latency")]
+    pub fn seconds(self) -> f64 {
+        self.nanos as f64 / 1e9
     }
 }
 
@@ -40,6 +54,8 @@ pub struct Slice {
     pub skipped: Option<SliceSkip>,
     /// The family of its addresses; `None` for FQDN and for junk.
     pub family: Option<Family>,
+    /// When what led to its last change happened, when said.
+    pub triggered: Option<TriggerTime>,
     /// Its ports, in the object's order.
     pub ports: Box<[SlicePort]>,
     /// Its endpoints, in the object's order. Invariant: all addresses are of `family`.
@@ -75,10 +91,25 @@ pub struct SliceEndpoint {
     pub ip: IpAddr,
     /// Its state.
     pub conditions: Conditions,
-    /// The Node it is on, when said.
+    /// Where it is: what it says of that reads as its own.
+    pub place: Arc<Place>,
+}
+
+/// Where endpoints are. Many are in one place, and share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The Node they are on, when said.
     pub node: Option<Arc<str>>,
-    /// For whom it is meant, when said.
+    /// For whom they are meant, when said.
     pub hints: Option<Arc<Hints>>,
+}
+
+impl Deref for SliceEndpoint {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
 }
 
 /// An endpoint's state.
@@ -119,10 +150,7 @@ pub fn convert(slice: &raw::EndpointSlice) -> Converted {
     let meta = slice.metadata.given().unwrap_or(&absent);
     let (mut reading, named) = super::begin("EndpointSlice", meta, Scope::Namespaced, is_subdomain);
     let object = named.map(|(namespace, name)| {
-        let name = SliceName {
-            namespace: Arc::from(namespace),
-            name: Arc::from(name),
-        };
+        let name = SliceName::new(namespace, name);
         Object::Slice(Box::new(read(&mut reading, name, meta, slice)))
     });
     Converted {
@@ -148,6 +176,7 @@ fn read(reading: &mut Reading, name: SliceName, meta: &raw::Meta, slice: &raw::E
         service,
         skipped,
         family,
+        triggered: triggered(reading, meta),
         ports: ports(reading, slice),
         endpoints: family.map_or_else(Box::default, |family| endpoints(reading, slice, family)),
     }
@@ -164,10 +193,18 @@ fn owner(reading: &mut Reading, name: &SliceName, meta: &raw::Meta) -> Option<Se
         reading.useless(path, owner, "is no Service name");
         return None;
     }
-    Some(ServiceName {
-        namespace: name.namespace.clone(),
-        name: Arc::from(owner.as_str()),
-    })
+    Some(ServiceName::new(name.namespace.clone(), owner.as_str()))
+}
+
+fn triggered(reading: &mut Reading, meta: &raw::Meta) -> Option<TriggerTime> {
+    let annotations = reading.take(&meta.annotations, format_args!("metadata.annotations"))?;
+    let path = format_args!("metadata.annotations[{TRIGGER_ANNOTATION}]");
+    let text = reading.take(annotations.get(TRIGGER_ANNOTATION)?, path)?;
+    let time = TriggerTime::parse(text);
+    if time.is_none() {
+        reading.bad(path, text, "is no RFC 3339 time");
+    }
+    time
 }
 
 fn family(reading: &mut Reading, slice: &raw::EndpointSlice) -> Option<Family> {
@@ -227,7 +264,7 @@ fn read_endpoint(
     endpoint: &raw::Endpoint,
     family: Family,
 ) -> Option<SliceEndpoint> {
-    // Only the first address counts (iptables.md 4.3).
+    // Only the first address of an endpoint counts, as in upstream's `pkg/proxy/endpointslicecache.go`.
     let path = format_args!("endpoints[{i}].addresses");
     let addresses = reading.take(&endpoint.addresses, path)?;
     let Some(first) = addresses.first() else {
@@ -249,11 +286,15 @@ fn read_endpoint(
     let node = reading
         .take(&endpoint.node_name, path)
         .filter(|name| !name.is_empty());
-    Some(SliceEndpoint {
-        ip,
-        conditions: conditions(reading, i, endpoint),
+    let conditions = conditions(reading, i, endpoint);
+    let place = Place {
         node: node.map(|name| Arc::from(name.as_str())),
         hints: hints(reading, i, endpoint).map(Arc::new),
+    };
+    Some(SliceEndpoint {
+        ip,
+        conditions,
+        place: Arc::new(place),
     })
 }
 

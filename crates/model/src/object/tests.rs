@@ -6,8 +6,10 @@
 )]
 
 use super::*;
-use crate::{Affinity, NoteKind, Policy, Severity};
+use crate::{Affinity, Balancing, NoteKind, Policy, Severity};
 use serde_json::{Value, json};
+
+mod slices;
 
 fn service(document: Value) -> (Service, Vec<String>) {
     let Decoded { objects, notes, .. } = decode(document);
@@ -293,110 +295,6 @@ fn names_that_are_no_names_never_get_in() {
 }
 
 #[test]
-fn slices_read_names_conditions_and_hints_with_their_defaults() {
-    let (slice, notes) = slice_with(json!({
-        "ports": [{"port": 80}, {"name": "dns", "protocol": "UDP", "port": 53}],
-        "endpoints": [
-            {"addresses": ["10.0.0.1", "10.9.9.9"]},
-            {"addresses": ["10.0.0.2"], "nodeName": "node-a", "conditions": {"ready": false, "serving": true, "terminating": true},
-             "hints": {"forZones": [{"name": "b"}, {"name": "a"}], "forNodes": [{"name": "node-a"}]}},
-            {"addresses": ["10.0.0.3"], "conditions": {"ready": null}},
-        ],
-    }));
-    assert_eq!(notes, Vec::<String>::new());
-    assert_eq!(slice.service, Some(ServiceName::new("default", "a")));
-    let ports: Vec<(&str, Protocol, u16)> = slice
-        .ports
-        .iter()
-        .map(|port| (&*port.name, port.protocol, port.port))
-        .collect();
-    assert_eq!(ports, [("", Protocol::Tcp, 80), ("dns", Protocol::Udp, 53)]);
-    let ready = Conditions {
-        ready: true,
-        serving: true,
-        terminating: false,
-    };
-    assert_eq!(slice.endpoints[0].conditions, ready);
-    assert_eq!(slice.endpoints[0].hints, None);
-    assert_eq!(
-        slice.endpoints[1].conditions,
-        Conditions {
-            ready: false,
-            serving: true,
-            terminating: true
-        }
-    );
-    let hints = slice.endpoints[1].hints.as_deref().unwrap();
-    assert_eq!(
-        (&*hints.zones, &*hints.nodes),
-        (&["a".into(), "b".into()][..], &["node-a".into()][..])
-    );
-    assert_eq!(slice.endpoints[2].conditions, ready);
-}
-
-/// Case 17: upstream hands the IPv4 text to the IPv6 tables and loses all of that family.
-#[test]
-fn an_address_of_the_other_family_costs_one_endpoint() {
-    let (slice, notes) = slice_with(json!({
-        "addressType": "IPv6", "ports": [{"port": 80}],
-        "endpoints": [{"addresses": ["10.244.2.171"]}, {"addresses": ["::ffff:10.244.2.171"]}, {"addresses": ["2001:db8::1"]}],
-    }));
-    assert_eq!(
-        slice
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.ip)
-            .collect::<Vec<_>>(),
-        ips(["2001:db8::1"])
-    );
-    assert_eq!(
-        notes[0],
-        "EndpointSlice default/a-1: endpoints[0].addresses[0]: \"10.244.2.171\" left out: is IPv4, and addressType says IPv6"
-    );
-    assert_eq!(notes.len(), 2);
-}
-
-#[test]
-fn bad_parts_of_slices_are_left_out_one_by_one() {
-    let (slice, notes) = slice_with(json!({
-        "ports": [{"name": "ok", "port": 80}, {"name": "ok2"}, {"port": 0}, {"name": "A", "port": 1}, {"name": "p", "port": 2, "protocol": "X"}, 5],
-        "endpoints": [{"addresses": []}, {"addresses": ["x"]}, {"addresses": [5]}, "y", {"addresses": "10.0.0.9"},
-                      {"addresses": ["10.0.0.1"], "nodeName": 7, "conditions": {"ready": "yes"}, "hints": {"forZones": [{"name": 1}]}}],
-    }));
-    assert_eq!(slice.ports.len(), 1);
-    assert_eq!(slice.endpoints.len(), 1);
-    assert_eq!(
-        (&slice.endpoints[0].node, &slice.endpoints[0].hints),
-        (&None, &None)
-    );
-    assert_eq!(notes.len(), 13, "{notes:#?}");
-}
-
-#[test]
-fn slices_that_are_not_ours_are_skipped_with_the_reason() {
-    let skipped = |labels: Value, address_type: &str| {
-        let document = json!({"kind": "EndpointSlice", "metadata": {"name": "a-1", "labels": labels}, "addressType": address_type});
-        slice(document).0.skipped
-    };
-    let owner = || json!({"kubernetes.io/service-name": "a"});
-    assert_eq!(skipped(owner(), "IPv4"), None);
-    assert_eq!(skipped(owner(), "FQDN"), Some(SliceSkip::AddressType));
-    assert_eq!(skipped(owner(), "Morse"), Some(SliceSkip::AddressType));
-    assert_eq!(skipped(json!({}), "IPv4"), Some(SliceSkip::NoOwner));
-    assert_eq!(
-        skipped(json!({"kubernetes.io/service-name": ""}), "IPv4"),
-        Some(SliceSkip::NoOwner)
-    );
-    assert_eq!(
-        skipped(json!({"kubernetes.io/service-name": "No Name"}), "IPv4"),
-        Some(SliceSkip::NoOwner)
-    );
-    // Case 5: the label stays behind when a Service stops being headless.
-    let headless = json!({"kubernetes.io/service-name": "a", "service.kubernetes.io/headless": ""});
-    assert_eq!(skipped(headless, "IPv4"), Some(SliceSkip::Headless));
-}
-
-#[test]
 fn a_node_says_zone_addresses_networks_and_whether_it_goes() {
     let node = |fields: Value| {
         let mut document = json!({"kind": "Node", "metadata": {"name": "node-a.example", "labels": {"topology.kubernetes.io/zone": "z"}}});
@@ -490,4 +388,26 @@ fn a_note_carries_kind_name_field_and_reason() {
         note.to_string(),
         "Service ns/a: spec.externalIPs[0]: \"no\\nip\" left out: is no IP address"
     );
+}
+
+#[test]
+fn a_service_is_balanced_at_random_unless_the_annotation_says_otherwise_in_words_we_know() {
+    let said = |annotations: Value| {
+        let (service, notes) = service(json!({"kind": "Service",
+            "metadata": {"name": "a", "annotations": annotations}, "spec": {"clusterIP": "10.0.0.1"}}));
+        (service.balancing, notes)
+    };
+    let by = |value: Value| said(json!({BALANCING_ANNOTATION: value}));
+    assert_eq!(said(json!({"other": "client-hash"})), (Balancing::Random, vec![]));
+    assert_eq!(by(json!("random")), (Balancing::Random, vec![]));
+    assert_eq!(by(json!("client-hash")), (Balancing::ClientHash, vec![]));
+    for bad in [json!("Client-Hash"), json!(""), json!(1)] {
+        let (balancing, notes) = by(bad);
+        assert_eq!(balancing, Balancing::Random);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(
+            notes[0].contains("metadata.annotations[kube-proxy-rs.io/balancing]"),
+            "{notes:?}"
+        );
+    }
 }

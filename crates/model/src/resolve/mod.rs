@@ -18,17 +18,19 @@ pub use node::resolve_node;
 use crate::address::family_of_net;
 use crate::crossing::{ClaimKey, Claims};
 use crate::desired::{
-    Admission, Desired, DesiredPort, DesiredService, Frontend, FrontendKind, Policy, Reason, Route, Routes,
+    Admission, Balancing, Desired, DesiredPort, DesiredService, Frontend, FrontendKind, Policy, Reason,
+    Route, Routes,
 };
 use crate::note::Subject;
 use crate::object::{Service, ServicePort, Slice};
-use crate::settings::ExternalIps;
+use crate::settings::{ClientHashing, ExternalIps};
 use crate::snapshot::Snapshot;
-use crate::{Family, NodeFacts, Note, NoteKind, ServicePortName, Settings, Severity};
+use crate::{BalancingIgnored, Family, NodeFacts, Note, NoteKind, ServicePortName, Settings, Severity};
 use categorize::{Categorized, Uses, categorize};
 use ipnet::IpNet;
 use routes::{Detection, MasqueradeAll};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a service's meaning depends on besides its own objects.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +110,19 @@ impl Desired {
     }
 }
 
+fn on_node(reachable: &[SocketAddr], listed: &[endpoints::Listed<'_>]) -> Vec<SocketAddr> {
+    let local: BTreeSet<SocketAddr> = listed
+        .iter()
+        .filter(|endpoint| endpoint.is_local)
+        .map(|endpoint| endpoint.address)
+        .collect();
+    reachable
+        .iter()
+        .copied()
+        .filter(|address| local.contains(address))
+        .collect()
+}
+
 /// One service being resolved.
 struct Resolution<'a> {
     service: &'a Service,
@@ -161,8 +176,10 @@ impl Resolution<'_> {
             internal: service.internal,
             external: service.external,
             affinity: service.affinity,
+            balancing: self.balancing(),
             cluster: lists.cluster,
             local: lists.local,
+            on_node: on_node(&lists.reachable, &listed.endpoints),
             reachable: lists.reachable,
             frontends,
             health_check_node_port: service.health_check_node_port,
@@ -170,16 +187,35 @@ impl Resolution<'_> {
         }
     }
 
+    /// A client's stay with its endpoint is promised by the API, so affinity goes first.
+    fn balancing(&mut self) -> Balancing {
+        let ignored = match (
+            self.service.balancing,
+            self.context.settings.client_hashing,
+            self.service.affinity,
+        ) {
+            (Balancing::Random, ..) => return Balancing::Random,
+            (Balancing::ClientHash, ClientHashing::Possible, None) => return Balancing::ClientHash,
+            (Balancing::ClientHash, ClientHashing::Impossible, _) => BalancingIgnored::Mode,
+            (Balancing::ClientHash, ClientHashing::Possible, Some(_)) => BalancingIgnored::Affinity,
+        };
+        self.note(Severity::Warning, NoteKind::BalancingIgnored { why: ignored });
+        Balancing::Random
+    }
+
     /// The frontends this service has, in order: those that belong to other services are left out, with a note.
     fn frontend_kinds(&mut self, port: &ServicePort) -> Vec<(FrontendKind, u16)> {
         let family = self.context.family;
-        let external_ips = self.context.settings.external_ips;
+        let external_ips = &self.context.settings.external_ips;
         let service = self.service;
         let of_family = move |ip: &IpAddr| Family::of(*ip) == family;
         let mut kinds = vec![(FrontendKind::ClusterIp(self.cluster_ip), port.port)];
-        if external_ips == ExternalIps::Allowed {
-            let ips = service.external_ips.iter().copied().filter(of_family);
-            kinds.extend(ips.map(|ip| (FrontendKind::ExternalIp(ip), port.port)));
+        for ip in service.external_ips.iter().copied().filter(of_family) {
+            if external_ips.honours(ip) {
+                kinds.push((FrontendKind::ExternalIp(ip), port.port));
+            } else if *external_ips != ExternalIps::Ignored {
+                self.note(Severity::Warning, NoteKind::ExternalIpNotAllowed { ip });
+            }
         }
         let ips = service.load_balancer_ips.iter().copied().filter(of_family);
         kinds.extend(ips.map(|ip| (FrontendKind::LoadBalancerIp(ip), port.port)));

@@ -5,7 +5,7 @@ use crate::{DesiredNode, Family, NodeFacts, NodePortAddresses, NodePortTargets, 
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Resolves the node's part of one family (control.md 10.2 and 10.3).
+/// Resolves the node's part of one family: which addresses serve node ports, and whether loopback does.
 pub fn resolve_node(family: Family, node: &NodeFacts, settings: &Settings) -> DesiredNode {
     DesiredNode {
         family,
@@ -17,8 +17,10 @@ pub fn resolve_node(family: Family, node: &NodeFacts, settings: &Settings) -> De
 }
 
 fn node_ports(family: Family, node: &NodeFacts, settings: &Settings) -> NodePortTargets {
-    let NodePortAddresses::In(nets) = settings.node_port_addresses.get(family) else {
-        return NodePortTargets::AllLocal;
+    let nets = match settings.node_port_addresses.get(family) {
+        NodePortAddresses::All => return NodePortTargets::AllLocal,
+        NodePortAddresses::Nowhere => return NodePortTargets::Only(Vec::new()),
+        NodePortAddresses::In(nets) => nets,
     };
     let nets: Vec<&IpNet> = nets.iter().filter(|net| family_of_net(net) == family).collect();
     // Networks of the other family alone restrict nothing here; neither does the network of all addresses.

@@ -1,4 +1,4 @@
-//! What becomes of traffic to one frontend, by kind of source (iptables.md 5, 7.3 and 8).
+//! What becomes of traffic to one frontend, by kind of source: the endpoints, or a refusal, and its reason.
 
 use super::categorize::Categorized;
 use crate::{List, Policy, Reason, Route, Routes};

@@ -362,3 +362,65 @@ fn node_ports_are_served_where_the_settings_say() {
         NodePortTargets::AllLocal
     );
 }
+
+/// Of CVE-2020-8554: an address that nobody gave out is not taken by writing it into `externalIPs`.
+#[test]
+fn external_ips_outside_the_allowed_networks_are_left_out_with_a_note_and_others_stay() {
+    let mut object = service(json!({
+        "type": "LoadBalancer", "clusterIPs": ["10.96.0.1", "fd00::1"],
+        "ports": [{"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81}],
+        "externalIPs": ["203.0.113.9", "198.51.100.7", "2001:db8::9"],
+    }));
+    object["status"] = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.8"}]}});
+    let settings = Settings {
+        external_ips: ExternalIps::Within(["203.0.113.0/24".parse().unwrap()].into()),
+        ..Settings::default()
+    };
+    let (service, notes) = resolved(&cluster(json!([object])), &node_in(None), &settings);
+    let ip = |text: &str| text.parse().unwrap();
+    for port in &service.ports {
+        let kinds: Vec<FrontendKind> = port.frontends.iter().map(|frontend| frontend.kind).collect();
+        let want = [
+            FrontendKind::ClusterIp(ip("10.96.0.1")),
+            FrontendKind::ExternalIp(ip("203.0.113.9")),
+            FrontendKind::LoadBalancerIp(ip("198.51.100.8")),
+            FrontendKind::NodePort,
+        ];
+        assert_eq!(kinds, want[..kinds.len()]);
+    }
+    let said: Vec<(Severity, String)> = notes
+        .iter()
+        .map(|note| (note.severity, note.to_string()))
+        .collect();
+    let text = "Service default/a: external IP 198.51.100.7 left out: it is in no network of --external-ip-allowed-cidrs";
+    assert_eq!(said, [(Severity::Warning, text.to_owned())]);
+}
+
+#[test]
+fn a_hash_of_the_client_gives_way_to_the_mode_and_to_affinity_and_a_note_says_so() {
+    let asked = |spec: Value, client_hashing| {
+        let mut service = service(spec);
+        service["metadata"]["annotations"] = json!({"kube-proxy-rs.io/balancing": "client-hash"});
+        let settings = Settings {
+            client_hashing,
+            ..Settings::default()
+        };
+        let (resolved, notes) = resolved(&cluster(json!([service])), &node_in(None), &settings);
+        let notes: Vec<NoteKind> = notes.into_iter().map(|note| note.kind).collect();
+        (resolved.ports[0].balancing, notes)
+    };
+    let ignored = |why| vec![NoteKind::BalancingIgnored { why }];
+    let sticky = json!({"sessionAffinity": "ClientIP"});
+    assert_eq!(
+        asked(json!({}), ClientHashing::Possible),
+        (Balancing::ClientHash, vec![])
+    );
+    assert_eq!(
+        asked(json!({}), ClientHashing::Impossible),
+        (Balancing::Random, ignored(BalancingIgnored::Mode))
+    );
+    assert_eq!(
+        asked(sticky, ClientHashing::Possible),
+        (Balancing::Random, ignored(BalancingIgnored::Affinity))
+    );
+}

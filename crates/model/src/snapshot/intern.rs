@@ -1,22 +1,26 @@
 //! One copy of each text and of each set of hints.
 
-use crate::ServiceName;
-use crate::object::{Hints, Object, Service, Slice};
+use crate::object::{Hints, Object, Place, Service, Slice};
+use crate::{NamespacedName, ServiceName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Shares equal values, so that 100,000 endpoints on 100 nodes hold 100 node names.
+/// Shares equal values, so that 100,000 endpoints on 100 nodes hold 100 places.
 #[derive(Clone, Debug)]
 pub(super) struct Interner {
     texts: Pool<str>,
+    names: Pool<NamespacedName>,
     hints: Pool<Hints>,
+    places: Pool<Place>,
 }
 
 impl Default for Interner {
     fn default() -> Self {
         Interner {
             texts: Pool::new(),
+            names: Pool::new(),
             hints: Pool::new(),
+            places: Pool::new(),
         }
     }
 }
@@ -40,7 +44,6 @@ impl Interner {
     }
 
     fn share_slice(&mut self, slice: &mut Slice) {
-        self.texts.share(&mut slice.name.namespace);
         if let Some(service) = &mut slice.service {
             self.share_name(service);
         }
@@ -48,18 +51,33 @@ impl Interner {
             self.texts.share(&mut port.name);
         }
         for endpoint in &mut slice.endpoints {
-            if let Some(node) = &mut endpoint.node {
-                self.texts.share(node);
-            }
-            if let Some(hints) = &mut endpoint.hints {
-                self.hints.share(hints);
-            }
+            self.share_place(&mut endpoint.place);
         }
     }
 
     fn share_name(&mut self, name: &mut ServiceName) {
-        self.texts.share(&mut name.namespace);
-        self.texts.share(&mut name.name);
+        self.names.share(&mut name.0);
+    }
+
+    /// Places differ that name one node, so the parts of a new one are shared as well.
+    fn share_place(&mut self, place: &mut Arc<Place>) {
+        if self.places.get(place) {
+            return;
+        }
+        let mut new = Place::clone(place);
+        if let Some(node) = &mut new.node {
+            self.texts.share(node);
+        }
+        if let Some(hints) = &mut new.hints {
+            self.hints.share(hints);
+        }
+        *place = Arc::new(new);
+        self.places.share(place);
+    }
+
+    /// Gives back the room that values, each put in after the one before, take too much.
+    pub(super) fn compact(&mut self) {
+        self.names.values = std::mem::take(&mut self.names.values).into_iter().collect();
     }
 }
 
@@ -88,9 +106,17 @@ impl<T: ?Sized + Ord> Pool<T> {
         }
     }
 
-    fn share(&mut self, value: &mut Arc<T>) {
-        if let Some(shared) = self.values.get(value) {
+    /// Replaces a value by the shared copy, if there is one.
+    fn get(&self, value: &mut Arc<T>) -> bool {
+        let shared = self.values.get(value);
+        if let Some(shared) = shared {
             *value = Arc::clone(shared);
+        }
+        shared.is_some()
+    }
+
+    fn share(&mut self, value: &mut Arc<T>) {
+        if self.get(value) {
             return;
         }
         if self.values.len() >= self.prune_at {

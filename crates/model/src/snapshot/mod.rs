@@ -23,7 +23,7 @@ pub struct Snapshot {
     services: BTreeMap<ServiceName, Service>,
     slices: BTreeMap<SliceName, Slice>,
     // The slices of each service that has any, sorted by name.
-    slices_of: BTreeMap<ServiceName, Vec<Arc<str>>>,
+    slices_of: BTreeMap<ServiceName, Box<[SliceName]>>,
     nodes: BTreeMap<Arc<str>, Node>,
     service_cidrs: BTreeMap<Arc<str>, ServiceCidr>,
     claims: Claims,
@@ -115,16 +115,17 @@ impl Snapshot {
         self.slices.values()
     }
 
+    /// One slice.
+    pub fn slice(&self, name: &SliceName) -> Option<&Slice> {
+        self.slices.get(name)
+    }
+
     /// The slices of a service, skipped ones included, by name.
     pub fn slices_of(&self, service: &ServiceName) -> Vec<&Slice> {
-        let names = self.slices_of.get(service).map_or(&[][..], Vec::as_slice);
-        let slice = |name: &Arc<str>| {
-            let name = SliceName {
-                namespace: service.namespace.clone(),
-                name: name.clone(),
-            };
+        let names = self.slices_of.get(service).map_or(&[][..], Box::as_ref);
+        let slice = |name: &SliceName| {
             self.slices
-                .get(&name)
+                .get(name)
                 .expect("invariant: the index names slices that are there")
         };
         names.iter().map(slice).collect()
@@ -258,10 +259,10 @@ impl Snapshot {
         let owner_before = before.and_then(|before| before.service.clone());
         if owner_before != slice.service {
             if let Some(owner) = &owner_before {
-                self.disown(owner, &slice.name.name);
+                self.disown(owner, &slice.name);
             }
             if let Some(owner) = &slice.service {
-                self.own(owner, &slice.name.name);
+                self.own(owner, &slice.name);
             }
         }
         services.extend(owner_before);
@@ -275,25 +276,37 @@ impl Snapshot {
             return Touched::default();
         };
         if let Some(owner) = &owner {
-            self.disown(owner, &name.name);
+            self.disown(owner, name);
         }
         services_touched(owner.into_iter().collect())
     }
 
-    fn own(&mut self, owner: &ServiceName, slice: &Arc<str>) {
+    fn own(&mut self, owner: &ServiceName, slice: &SliceName) {
         let names = self.slices_of.entry(owner.clone()).or_default();
         let at = names.partition_point(|name| name < slice);
-        names.insert(at, slice.clone());
-        names.shrink_to_fit();
+        let mut more = std::mem::take(names).into_vec();
+        more.insert(at, slice.clone());
+        *names = more.into();
     }
 
-    fn disown(&mut self, owner: &ServiceName, slice: &Arc<str>) {
+    fn disown(&mut self, owner: &ServiceName, slice: &SliceName) {
         if let Some(names) = self.slices_of.get_mut(owner) {
-            names.retain(|name| name != slice);
+            let rest = std::mem::take(names).into_iter().filter(|name| name != slice);
+            *names = rest.collect();
             if names.is_empty() {
                 self.slices_of.remove(owner);
             }
         }
+    }
+
+    /// Gives back the room that objects, each put in after the one before, take too much: a map that grows at its end
+    /// is half empty.
+    pub fn compact(&mut self) {
+        self.services = std::mem::take(&mut self.services).into_iter().collect();
+        self.slices = std::mem::take(&mut self.slices).into_iter().collect();
+        self.slices_of = std::mem::take(&mut self.slices_of).into_iter().collect();
+        self.claims.compact();
+        self.interner.compact();
     }
 }
 

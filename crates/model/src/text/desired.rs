@@ -2,8 +2,8 @@
 
 use super::{listed, policy, port_title};
 use crate::desired::{
-    Admission, Desired, DesiredNode, DesiredPort, Frontend, FrontendKind, List, NodePortTargets, Reason,
-    Route,
+    Admission, Balancing, Desired, DesiredNode, DesiredPort, Frontend, FrontendKind, List, NodePortTargets,
+    Reason, Route,
 };
 use crate::settings::LocalDetector;
 use std::fmt;
@@ -73,6 +73,10 @@ fn port(f: &mut fmt::Formatter<'_>, port: &DesiredPort) -> fmt::Result {
     writeln!(f, "  policy internal {internal}, external {external}")?;
     if let Some(affinity) = port.affinity {
         writeln!(f, "  affinity {} s", affinity.timeout_seconds)?;
+    }
+    match port.balancing {
+        Balancing::Random => {}
+        Balancing::ClientHash => writeln!(f, "  balanced by the client's address")?,
     }
     if let Some(health) = port.health_check_node_port {
         writeln!(f, "  health check node port {health}")?;

@@ -1,12 +1,12 @@
 //! The objects as they were converted, as text.
 
 use super::{listed, policy, port_words};
-use crate::Family;
 use crate::object::{
     Eligibility, Node, Service, ServiceCidr, ServiceKind, ServicePort, ServiceSkip, Slice, SliceEndpoint,
     SliceSkip,
 };
 use crate::snapshot::Snapshot;
+use crate::{Balancing, Family};
 use std::fmt::{self, Write};
 
 /// The objects of a snapshot: Nodes, `ServiceCIDRs`, Services, `EndpointSlices`, each kind by name.
@@ -74,6 +74,10 @@ fn service(f: &mut fmt::Formatter<'_>, service: &Service) -> fmt::Result {
     writeln!(f, "  policy internal {internal}, external {external}")?;
     if let Some(affinity) = service.affinity {
         writeln!(f, "  affinity {} s", affinity.timeout_seconds)?;
+    }
+    match service.balancing {
+        Balancing::Random => {}
+        Balancing::ClientHash => writeln!(f, "  to be balanced by the client's address")?,
     }
     if service.publish_not_ready {
         writeln!(f, "  publishes endpoints that are not ready")?;

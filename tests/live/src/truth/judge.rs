@@ -2,7 +2,7 @@
 
 use super::rounds::Round;
 use super::site::{Site, expected, proto};
-use crate::rules::{counters, moved, parsed, saved};
+use crate::rules::{counters, moved, native, parsed, saved};
 use iptables::trace::LocalAddresses;
 use lab::{Probe, ProbeOutcome, Refusal};
 use model::{Family, NodeFacts, Outcome, Packet, PerFamily, Protocol};
@@ -45,8 +45,17 @@ struct Asked<'a> {
     outcomes: Vec<ProbeOutcome>,
 }
 
+/// Whose rules a node has, and so what else can be asked besides packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// Rules of iptables: their counters, and the tracer.
+    Iptables,
+    /// A table of `nf_tables`: the tracer.
+    Packets,
+}
+
 /// Decides every row of a round on a site whose node has its rules.
-pub fn judge(site: &mut Site, round: &Round<'_>, facts: &NodeFacts) -> Verdict {
+pub fn judge(site: &mut Site, round: &Round<'_>, facts: &NodeFacts, witness: Witness) -> Verdict {
     let mut verdict = Verdict::default();
     serve_own_targets(site, round, facts, &mut verdict);
     let mut source_ports = 30_100..=u16::MAX;
@@ -61,7 +70,9 @@ pub fn judge(site: &mut Site, round: &Round<'_>, facts: &NodeFacts) -> Verdict {
             Outcome::Dropped => (1, SILENCE),
             _ => (SURE_TRIES, ANSWER),
         };
-        let base = Probe::tcp(flow.packet.dst).from(flow.packet.src).within(patience);
+        let base = Probe::tcp(flow.packet.dst)
+            .from(flow.packet.src)
+            .within(lab::live::patience(patience));
         let base = Probe { proto, ..base };
         // Each probe has a source port of its own, so that translations never clash and a kept port is seen as kept.
         let probes = (0..count).map(|_| base.from_port(source_ports.next().expect("a round has few probes")));
@@ -76,11 +87,11 @@ pub fn judge(site: &mut Site, round: &Round<'_>, facts: &NodeFacts) -> Verdict {
     let (mut dropped, mut others): (Vec<_>, Vec<_>) = asked
         .into_iter()
         .partition(|one| one.flow.expect == Outcome::Dropped);
-    judge_answered(site, &mut others, facts, &mut verdict);
+    judge_answered(site, &mut others, facts, witness, &mut verdict);
     for one in &mut dropped {
-        judge_dropped(site, one, &mut verdict);
+        judge_dropped(site, one, witness, &mut verdict);
     }
-    judge_by_tracer(site, round, facts, &mut verdict);
+    judge_by_tracer(site, round, facts, witness, &mut verdict);
     verdict
 }
 
@@ -116,10 +127,20 @@ fn serve_own_targets(site: &mut Site, round: &Round<'_>, facts: &NodeFacts, verd
     }
 }
 
-fn judge_answered(site: &Site, asked: &mut [Asked<'_>], facts: &NodeFacts, verdict: &mut Verdict) {
-    let before = PerFamily::from_fn(|family| counters(&site.lab, &site.node, family));
+fn judge_answered(
+    site: &Site,
+    asked: &mut [Asked<'_>],
+    facts: &NodeFacts,
+    witness: Witness,
+    verdict: &mut Verdict,
+) {
+    let count = |family| match witness {
+        Witness::Iptables => counters(&site.lab, &site.node, family),
+        Witness::Packets => BTreeMap::new(),
+    };
+    let before = PerFamily::from_fn(count);
     send(site, asked);
-    let after = PerFamily::from_fn(|family| counters(&site.lab, &site.node, family));
+    let after = PerFamily::from_fn(count);
     for one in asked.iter() {
         let family = one.flow.packet.family();
         let rules = moved(before.get(family), after.get(family));
@@ -128,6 +149,7 @@ fn judge_answered(site: &Site, asked: &mut [Asked<'_>], facts: &NodeFacts, verdi
             Outcome::Rejected => all(one, |_, outcome| {
                 *outcome == ProbeOutcome::Refused(Refusal::PortUnreachable)
             }),
+            Outcome::Accepted if witness == Witness::Packets => arrived(one, facts),
             Outcome::Accepted => accepted(one, &rules).or_else(|| arrived(one, facts)),
             Outcome::Untouched => untouched(one, facts),
             Outcome::Dropped => Some("dropped rows go alone".to_owned()),
@@ -258,7 +280,13 @@ fn accepted(one: &Asked<'_>, moved: &BTreeMap<String, u64>) -> Option<String> {
 }
 
 /// Silence, and exactly one DROP rule counted: one about this destination.
-fn judge_dropped(site: &Site, one: &mut Asked<'_>, verdict: &mut Verdict) {
+fn judge_dropped(site: &Site, one: &mut Asked<'_>, witness: Witness, verdict: &mut Verdict) {
+    if witness == Witness::Packets {
+        send(site, std::slice::from_mut(one));
+        let wrong = all(one, |_, outcome| *outcome == ProbeOutcome::Timeout);
+        verdict.wrong.extend(wrong.map(|wrong| say(one.flow, &wrong)));
+        return;
+    }
     let packet = &one.flow.packet;
     let before = counters(&site.lab, &site.node, packet.family());
     send(site, std::slice::from_mut(one));
@@ -280,8 +308,14 @@ fn judge_dropped(site: &Site, one: &mut Asked<'_>, verdict: &mut Verdict) {
     verdict.wrong.extend(wrong.map(|wrong| say(one.flow, &wrong)));
 }
 
-/// The third witness: the tracer over the rules that the kernel holds.
-fn judge_by_tracer(site: &Site, round: &Round<'_>, facts: &NodeFacts, verdict: &mut Verdict) {
+/// The third witness: the tracer over the rules that the kernel holds. What `nft` lists is read as text and as JSON.
+fn judge_by_tracer(
+    site: &Site,
+    round: &Round<'_>,
+    facts: &NodeFacts,
+    witness: Witness,
+    verdict: &mut Verdict,
+) {
     let addresses = facts
         .interface_addresses
         .iter()
@@ -292,18 +326,33 @@ fn judge_by_tracer(site: &Site, round: &Round<'_>, facts: &NodeFacts, verdict: &
         .iter()
         .filter(|(_, station)| **station == super::rounds::Station::NodeBorrowing);
     let addresses: BTreeSet<_> = addresses.chain(borrowed.map(|(address, _)| *address)).collect();
-    let host = Host {
-        rules: PerFamily::from_fn(|family: Family| parsed(&saved(&site.lab, &site.node, family), family)),
+    let known = Host {
         addresses: LocalAddresses::Known(addresses),
         ..Host::default()
     };
+    let hosts = match witness {
+        Witness::Iptables => vec![Host {
+            rules: PerFamily::from_fn(|family: Family| parsed(&saved(&site.lab, &site.node, family), family)),
+            ..known
+        }],
+        Witness::Packets => native(&site.lab, &site.node)
+            .map(|native| Host {
+                native,
+                ..known.clone()
+            })
+            .into(),
+    };
     for flow in &round.flows {
         let packet: &Packet = &flow.packet;
-        match trace(&host, packet, Detail::Met).outcome() {
-            Ok(outcome) if outcome == flow.expect => {}
-            other => verdict
-                .wrong
-                .push(say(flow, &format!("the tracer says {other:?}"))),
+        for host in &hosts {
+            match (trace(host, packet, Detail::Met).outcome(), &flow.expect) {
+                (Ok(outcome), expect) if outcome == *expect => {}
+                // No table of this mode accepts anything: the packet arrives as it was sent.
+                (Ok(Outcome::Untouched), Outcome::Accepted) if witness == Witness::Packets => {}
+                (other, _) => verdict
+                    .wrong
+                    .push(say(flow, &format!("the tracer says {other:?}"))),
+            }
         }
     }
 }

@@ -155,12 +155,12 @@ impl Site {
     }
 }
 
-/// TCP and UDP are what the lab speaks.
+/// What this kernel can speak: not every one has SCTP.
 pub fn proto(protocol: Protocol) -> Option<Proto> {
     match protocol {
         Protocol::Tcp => Some(Proto::Tcp),
         Protocol::Udp => Some(Proto::Udp),
-        Protocol::Sctp => None,
+        Protocol::Sctp => lab::live::has_sctp().then_some(Proto::Sctp),
     }
 }
 
@@ -204,6 +204,7 @@ fn port(port: &Value) -> Option<Port> {
     match port["protocol"].as_str() {
         None | Some("TCP") => Some(Port::tcp(number)),
         Some("UDP") => Some(Port::udp(number)),
+        Some("SCTP") => lab::live::has_sctp().then(|| Port::sctp(number)),
         Some(_) => None,
     }
 }

@@ -1,5 +1,5 @@
 //! Which of a port's endpoints traffic may reach: topology, and falling back to terminating endpoints
-//! (control.md 5.5 and 5.6).
+//! (upstream `CategorizeEndpoints` in `pkg/proxy/topology.go`).
 
 #[cfg(test)]
 mod tests;
