@@ -6,8 +6,11 @@ use netlink::attr::{Attr, Attrs};
 use netlink::message::{Message, flags};
 use netlink::write::MessageWriter;
 use netlink::{DecodeError, EncodeError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Message types and attributes of `linux/rtnetlink.h`, `if_link.h` and `if_addr.h`.
 mod uapi {
@@ -26,6 +29,8 @@ mod uapi {
     pub(super) const ADDRESS: u16 = 1;
     /// IPv4: this end's.
     pub(super) const LOCAL: u16 = 2;
+    /// `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`: addresses that come and go.
+    pub(super) const ADDRESS_GROUPS: [u32; 2] = [5, 9];
 }
 
 /// One address of the host.
@@ -43,13 +48,7 @@ pub struct InterfaceAddress {
 /// When the kernel would not say.
 pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, SocketError> {
     let mut socket = Socket::route()?;
-    let names: BTreeMap<u32, String> = socket
-        .dump(
-            |sequence, bytes| question(uapi::GET_LINK, uapi::LINK_BYTES, sequence, bytes),
-            read_link,
-        )?
-        .into_iter()
-        .collect();
+    let names = names(&mut socket)?;
     let addresses = socket.dump(
         |sequence, bytes| question(uapi::GET_ADDRESS, uapi::ADDRESS_BYTES, sequence, bytes),
         read_address,
@@ -66,15 +65,76 @@ pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, SocketError> {
     Ok(found)
 }
 
+/// The names of all interfaces of this network namespace, by index.
+///
+/// # Errors
+/// When the kernel would not say.
+pub fn interface_names() -> Result<BTreeMap<u32, String>, SocketError> {
+    names(&mut Socket::route()?)
+}
+
+fn names(socket: &mut Socket) -> Result<BTreeMap<u32, String>, SocketError> {
+    let links = socket.dump(
+        |sequence, bytes| question(uapi::GET_LINK, uapi::LINK_BYTES, sequence, bytes),
+        read_link,
+    )?;
+    Ok(links.into_iter().collect())
+}
+
+/// Tells when addresses of this network namespace come or go. What they are then is a matter of
+/// [`interface_addresses`].
+pub struct AddressWatch(Socket);
+
+impl AddressWatch {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// When there is no socket to be had.
+    pub fn new() -> Result<AddressWatch, SocketError> {
+        Socket::route_monitor(&uapi::ADDRESS_GROUPS).map(AddressWatch)
+    }
+
+    /// Waits until something happened, at most so long; says whether it did. Lost notifications are news as well.
+    ///
+    /// # Errors
+    /// When the socket broke.
+    pub fn wait(&mut self, at_most: Duration) -> Result<bool, SocketError> {
+        let failed = |error: rustix::io::Errno| SocketError::Receive(error.into());
+        let most = Timespec::try_from(at_most).map_err(|_| failed(rustix::io::Errno::INVAL))?;
+        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&most)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => self.take(),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Takes what has come, without waiting.
+    fn take(&mut self) -> Result<bool, SocketError> {
+        let mut news = false;
+        loop {
+            match self.0.notifications() {
+                Ok(None) => return Ok(news),
+                Ok(Some(_)) | Err(SocketError::Lost) => news = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
 /// A dump of everything: the fixed part is all zeros.
-fn question(kind: u16, fixed: usize, sequence: u32, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub(crate) fn question(
+    kind: u16,
+    fixed: usize,
+    sequence: u32,
+    bytes: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
     let mut writer = MessageWriter::begin(bytes, kind, flags::REQUEST | flags::DUMP, sequence);
     writer.fixed(&vec![0; fixed]);
     writer.finish()
 }
 
 /// The index in the fixed part.
-fn index(payload: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn index(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -111,7 +171,7 @@ fn read_address(message: Message<'_>) -> Result<Option<(u32, IpNet)>, SocketErro
         .map(|net| (index, net)))
 }
 
-fn ip(octets: &[u8]) -> Option<IpAddr> {
+pub(crate) fn ip(octets: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(octets) {
         return Some(octets.into());
     }

@@ -72,7 +72,12 @@ pub(crate) fn named_line(stderr: &str) -> Option<usize> {
     digits[..end].parse().ok()
 }
 
-/// The tool's words, and the input line that they name.
+/// How much of a tool's words is shown, in characters.
+const WORDS_SHOWN: usize = 1_500;
+/// How much of an input line is shown.
+const LINE_SHOWN: usize = 500;
+
+/// The tool's words, and the input line that they name; nothing in them that a terminal would obey, and not too much.
 pub(crate) fn detail(finished: &Finished, input: &str) -> String {
     let mut words = finished.stderr.clone();
     if words.is_empty() {
@@ -82,15 +87,31 @@ pub(crate) fn detail(finished: &Finished, input: &str) -> String {
         };
     }
     // The advice to read the help is of no use in a log.
-    let mut lines: Vec<&str> = words
+    let lines: Vec<&str> = words
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with("Try `"))
         .collect();
+    let mut shown = shown(&lines.join(" "), WORDS_SHOWN);
     let named = named_line(&finished.stderr).and_then(|number| input.lines().nth(number.checked_sub(1)?));
-    let quoted = named.map(|line| format!("[input: {line}]"));
-    lines.extend(quoted.as_deref());
-    lines.join(" ")
+    if let Some(line) = named {
+        shown += &self::shown(&format!(" [input: {line}"), LINE_SHOWN);
+        shown.push(']');
+    }
+    shown
+}
+
+/// A text without control characters, and of what is too long the beginning.
+fn shown(text: &str, most: usize) -> String {
+    let mut plain = text
+        .chars()
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .filter(|c| !c.is_control());
+    let shown: String = plain.by_ref().take(most).collect();
+    match plain.count() {
+        0 => shown,
+        more => format!("{shown} ... ({more} more characters)"),
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +209,17 @@ mod tests {
         assert_eq!(named_line("Error occurred at line: 7"), Some(7));
         assert_eq!(named_line("iptables-restore: line 12 failed"), Some(12));
         assert_eq!(named_line("nothing"), None);
+    }
+
+    #[test]
+    fn no_complaint_reaches_a_terminal_or_fills_a_log() {
+        let rude = format!("\u{1b}[31mline 1 failed\u{7}\u{9b}2J\r\n{}", "x".repeat(10_000));
+        let input = "y".repeat(10_000);
+        let detail = detail(&ended(1, &rude), &input);
+        assert!(!detail.chars().any(char::is_control), "{detail:?}");
+        assert!(detail.starts_with("[31mline 1 failed2J xxx"), "{detail}");
+        assert!(detail.contains("more characters) [input: yyy"), "{detail}");
+        assert!(detail.len() < 2_200, "{} bytes", detail.len());
     }
 
     #[test]

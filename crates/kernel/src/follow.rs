@@ -6,7 +6,7 @@ use crate::{TraceTable, TraceWatch, Traced, conntrack};
 use iptables::ast::{ChainName, TableName};
 use model::{Family, Protocol};
 use netlink::conntrack::{self as flows, Filter, Layer4, Tuple};
-use netlink::nft::{TraceEvent, TraceStep};
+use netlink::nft::{TraceEvent, TraceStep, Verdict};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
@@ -39,6 +39,17 @@ pub struct MetRule {
     pub rule: u32,
 }
 
+/// A rule of `nf_tables` that a packet met, and what it decided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// The chain.
+    pub chain: String,
+    /// The rule's handle, as `nft --handle list` prints it.
+    pub handle: u64,
+    /// The verdict.
+    pub verdict: String,
+}
+
 /// Listens to the way of packets in this network namespace, for as long as it lives.
 pub struct Follower {
     family: Family,
@@ -61,6 +72,32 @@ impl Follower {
             watch: TraceWatch::new()?,
             _table: TraceTable::new(family, name, &[traced])?,
         })
+    }
+
+    /// The rules of one table of `nf_tables` that the first packet since the last call met, in order; see
+    /// [`Follower::first_packet`].
+    ///
+    /// # Errors
+    /// When the kernel would not say.
+    pub fn first_packet_in(&mut self, table: &str, quiet: Duration) -> Result<Vec<Turn>, FollowError> {
+        let mut packets = 0_u32;
+        let mut turns = Vec::new();
+        let (family, own) = (nft::family(self.family), &self.own);
+        self.watch.until_quiet(quiet, &mut |event| {
+            let Some(TraceStep::Rule { handle, verdict }) = event.step() else {
+                return;
+            };
+            if event.table == *own {
+                packets += 1;
+            } else if packets == 1 && event.family == family && event.table == table {
+                turns.push(Turn {
+                    chain: event.chain.to_owned(),
+                    handle,
+                    verdict: words(verdict),
+                });
+            }
+        })?;
+        Ok(turns)
     }
 
     /// The rules that the first packet since the last call met, in order. Waits until nothing was told for `quiet`.
@@ -87,6 +124,19 @@ impl Follower {
             }
         })?;
         numbered(family, met)
+    }
+}
+
+/// A verdict as `nft monitor trace` would print it.
+pub(crate) fn words(verdict: Verdict<'_>) -> String {
+    match verdict {
+        Verdict::Accept => "accept".to_owned(),
+        Verdict::Drop => "drop".to_owned(),
+        Verdict::Continue | Verdict::Break => "continue".to_owned(),
+        Verdict::Jump(chain) => format!("jump {chain}"),
+        Verdict::Goto(chain) => format!("goto {chain}"),
+        Verdict::Return => "return".to_owned(),
+        Verdict::Other(code) => format!("verdict {code}"),
     }
 }
 

@@ -7,28 +7,50 @@
 
 pub mod addresses;
 mod classify;
+mod commit_watch;
 pub mod conntrack;
+mod failed;
 pub mod fake;
 pub mod follow;
 pub mod guard;
+pub mod host_firewall;
+pub mod host_state;
+pub mod leftovers;
 mod lines;
+pub mod links;
+pub mod listening;
 mod live;
+pub mod native;
 pub mod nfacct;
 mod nft;
+mod nft_table;
 mod ours;
+mod packet_watch;
+pub mod passage;
 pub mod probe;
 mod process;
+pub mod release;
+pub mod routes;
 mod rule_watch;
+pub mod saved;
 mod socket;
 pub mod sysctl;
+pub mod table_sizes;
 mod trace_table;
 mod watch;
 
+pub use commit_watch::{CommitWatch, ForeignCommit, Touches};
+pub use failed::{FailedInput, FailedInputs};
 pub use fake::FakeKernel;
-pub use live::LiveKernel;
-pub use rule_watch::{ForeignCommit, RuleWatch, Touch, Touched};
+pub use live::{LONGEST_CALL, LiveKernel};
+pub use netlink::packet::PacketView;
+pub use nft_table::{
+    ClientSets, Feature, Lack, NftCommitError, NftTable, Refused, TableTouched, TableWatch, TouchedExtent,
+};
+pub use packet_watch::{PacketWatch, rule_handles};
+pub use rule_watch::{RuleWatch, Touch, Touched};
 pub use socket::SocketError;
-pub use trace_table::{TraceTable, Traced};
+pub use trace_table::{Share, TraceTable, Traced};
 pub use watch::{Committed, GenerationWatch, TraceWatch};
 
 use lines::LineSplitter;
@@ -125,8 +147,38 @@ pub enum FailureKind {
     TimedOut,
     /// The answer could not be read.
     Garbled,
+    /// The tool said that all went well, and the kernel took nothing of it.
+    NothingDone,
     /// Anything else.
     Other,
+}
+
+/// What a failure lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LiesIn {
+    /// The host: nothing of this family would go through now.
+    Host,
+    /// Somebody else, who is at it just now: the same goes through in a moment.
+    Busy,
+    /// What was asked, as far as one can tell.
+    Content,
+    /// The size of what was asked.
+    Size,
+}
+
+impl FailureKind {
+    /// What a failure of this kind lies in.
+    pub fn lies_in(self) -> LiesIn {
+        match self {
+            FailureKind::ToolMissing
+            | FailureKind::Denied
+            | FailureKind::TimedOut
+            | FailureKind::NothingDone => LiesIn::Host,
+            FailureKind::Busy => LiesIn::Busy,
+            FailureKind::TooLarge => LiesIn::Size,
+            FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => LiesIn::Content,
+        }
+    }
 }
 
 /// A step that was not carried out, or not whole.

@@ -25,7 +25,7 @@ pub struct Counted {
 
 /// Finds out whether the kernel has accounting objects, and makes kube-proxy's if they are missing.
 ///
-/// The kernel has them if it answers to a name that nobody uses with success or `ENOENT` (iptables.md 10).
+/// The kernel has them if it answers to a name that nobody uses with success or `ENOENT`, as upstream asks it.
 pub fn ensure_counters() -> Accounting {
     match try_ensure() {
         Ok(()) => Accounting::Present,

@@ -1,16 +1,23 @@
 //! Running one tool: no shell, a fixed locale, a deadline, input fed and output streamed in one loop.
+//!
+//! A tool leads a process group of its own. When it has ended or its time is over, whatever is left of the group is
+//! killed: a wrapper's children do not go on writing rules that nobody waits for.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How much of a tool's complaints is kept, in bytes: the first ones name the cause.
 const STDERR_KEPT: usize = 16 * 1024;
+
+/// How often it is looked whether a tool has ended while somebody else holds its pipes open.
+const GLANCE: Duration = Duration::from_millis(250);
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -69,24 +76,26 @@ impl Invocation<'_> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(RunError::Start)?;
         crate::ours::remember(child.id());
+        let group = Pid::from_child(&child);
         let deadline = Instant::now() + self.timeout;
         let ended = Talk::with(&mut child, self.input)
             .and_then(|mut talk| {
-                let timely = talk.run(deadline, output)?;
+                let timely = talk.run(group, deadline, output)?;
                 Ok((timely, talk.complaints))
             })
             .map_err(RunError::Talk);
         let (timely, complaints) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                stop(&mut child);
+                let _ = end(&mut child, group);
                 return Err(error);
             }
         };
-        match wait(&mut child, deadline, timely) {
+        match wait(&mut child, group, deadline, timely) {
             Ok(Some(status)) => Ok(finished(status, &complaints)),
             Ok(None) => Err(RunError::TimedOut(self.timeout)),
             Err(error) => Err(RunError::Talk(error)),
@@ -116,28 +125,31 @@ enum Timely {
     No,
 }
 
-/// Waits for a tool whose pipes are closed; kills it at the deadline.
-fn wait(child: &mut Child, deadline: Instant, timely: Timely) -> io::Result<Option<ExitStatus>> {
+/// Waits for a tool whose pipes are closed or of no more use; kills it at the deadline. Ends its group either way.
+fn wait(child: &mut Child, group: Pid, deadline: Instant, timely: Timely) -> io::Result<Option<ExitStatus>> {
     const PAUSE: Duration = Duration::from_millis(1);
-    if timely == Timely::Yes {
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
+    let mut ended = false;
+    while timely == Timely::Yes && !ended && Instant::now() < deadline {
+        ended = has_ended(group)?;
+        if !ended {
             std::thread::sleep(PAUSE);
         }
     }
-    stop(child);
-    Ok(None)
+    let status = end(child, group)?;
+    Ok(ended.then_some(status))
 }
 
-fn stop(child: &mut Child) {
-    // It may have ended by itself meanwhile; either way it is waited for.
-    let _ = child.kill();
-    let _ = child.wait();
+/// Whether the leader of a group has ended. It is not reaped, so that the group's number stays its own.
+fn has_ended(leader: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(leader), options)?.is_some())
+}
+
+/// Kills what is left of a group, and reaps its leader.
+fn end(child: &mut Child, group: Pid) -> io::Result<ExitStatus> {
+    // Nothing may be left of it, which is as good.
+    let _ = kill_process_group(group, Signal::KILL);
+    child.wait()
 }
 
 /// The three pipes of a running tool.
@@ -164,14 +176,18 @@ impl<'a> Talk<'a> {
         Ok(talk)
     }
 
-    /// Feeds and reads until the tool closes its outputs or time is up.
-    fn run(&mut self, deadline: Instant, output: &mut dyn FnMut(&[u8])) -> io::Result<Timely> {
+    /// Feeds and reads until the tool closes its outputs, has ended, or time is up.
+    fn run(&mut self, leader: Pid, deadline: Instant, output: &mut dyn FnMut(&[u8])) -> io::Result<Timely> {
         let mut buffer = vec![0; 64 * 1024];
         while self.stdout.is_some() || self.stderr.is_some() {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Ok(Timely::No);
             };
-            let ready = self.ready(left)?;
+            let ready = self.ready(left.min(GLANCE))?;
+            if ready.is_none() && has_ended(leader)? {
+                // All that it said has been read: the pipes are open in a child that it left behind.
+                return Ok(Timely::Yes);
+            }
             if ready.stdin {
                 self.feed()?;
             }
@@ -241,6 +257,12 @@ struct Ready {
     stderr: bool,
 }
 
+impl Ready {
+    fn is_none(&self) -> bool {
+        !(self.stdin || self.stdout || self.stderr)
+    }
+}
+
 fn read_once<R: Read>(
     pipe: &mut Option<R>,
     buffer: &mut [u8],
@@ -287,6 +309,45 @@ mod tests {
         let sleep = PathBuf::from("/bin/sleep");
         let error = invocation(&sleep, &["30"], b"", 50).run(&mut |_| {}).unwrap_err();
         assert!(matches!(error, RunError::TimedOut(_)), "{error}");
+    }
+
+    fn shell(script: &str, ms: u64) -> Result<(Finished, String), RunError> {
+        invocation(&PathBuf::from("/bin/sh"), &["-c", script], b"", ms).text()
+    }
+
+    /// Waits until a process has gone; a zombie has, too, and waits for whoever adopted it.
+    fn goes(pid: &str) -> bool {
+        let stat = format!("/proc/{pid}/stat");
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            let runs = std::fs::read_to_string(&stat)
+                .is_ok_and(|text| !text.rsplit(')').next().unwrap_or_default().starts_with(" Z"));
+            if !runs {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    #[test]
+    fn no_grandchild_outlives_the_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 600 & echo $! >{}; wait", file.display());
+        let error = shell(&script, 2_000).unwrap_err();
+        assert!(matches!(error, RunError::TimedOut(_)), "{error}");
+        let pid = std::fs::read_to_string(file).unwrap();
+        assert!(goes(pid.trim()), "{pid} still runs");
+    }
+
+    #[test]
+    fn a_child_left_behind_is_not_waited_for_and_does_not_stay() {
+        let begun = Instant::now();
+        let (finished, text) = shell("sleep 600 & echo $!; echo oh >&2; exit 3", 300_000).unwrap();
+        assert_eq!((finished.code, finished.stderr.as_str()), (Some(3), "oh"));
+        assert!(goes(text.trim()), "{text} still runs");
+        assert!(begun.elapsed() < Duration::from_secs(200), "it was waited for");
     }
 
     #[test]

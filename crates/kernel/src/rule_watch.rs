@@ -1,15 +1,11 @@
-//! Which chains somebody else's commits touched, and who it was.
+//! Which chains of iptables somebody else's commits touched.
 
+use crate::commit_watch::{CommitWatch, Touches};
 use crate::nft;
-use crate::ours;
-use crate::socket::{Socket, SocketError};
-use crate::watch::{Committed, readable};
 use iptables::ast::{ChainName, TableName};
 use model::Family;
-use netlink::nfnl::groups;
-use netlink::nft::Message;
+use netlink::nft::{Chain, Message, Rule};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 /// More chains than this in one commit are not told one by one.
 const MOST_CHAINS: usize = 2000;
@@ -28,97 +24,81 @@ pub enum Touch {
 pub enum Touched {
     /// These, of the tables mangle, filter and nat.
     Chains(BTreeSet<(Family, TableName, ChainName, Touch)>),
-    /// More than are worth telling.
+    /// More than are worth telling, or a chain was renamed, of which only the new name is known.
     Many,
 }
 
-/// A commit by another process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignCommit {
-    /// Who.
-    pub by: Committed,
-    /// Where.
-    pub touched: Touched,
-}
-
 /// Tells of others' commits to iptables' tables in this network namespace, on `nf_tables`.
-///
-/// Rules that this process or its tools write are passed over without being looked into.
-pub struct RuleWatch {
-    socket: Socket,
-    /// Of the commit whose notifications have begun.
-    open: Touched,
+pub type RuleWatch = CommitWatch<OpenRules>;
+
+/// The chains that a commit has touched so far.
+#[derive(Debug, Default)]
+pub struct OpenRules {
+    touched: Touched,
+    /// Chains that were told of as new and have rules or jumps to them, though none of those rules was new.
+    renamed: BTreeSet<(Family, TableName, ChainName)>,
 }
 
-impl RuleWatch {
-    /// Listens from now on.
-    ///
-    /// # Errors
-    /// When there is no socket to be had, or none that may listen.
-    pub fn new() -> Result<RuleWatch, SocketError> {
-        Ok(RuleWatch {
-            socket: Socket::monitor(&[groups::NFTABLES])?,
-            open: Touched::default(),
-        })
-    }
+impl Touches for OpenRules {
+    type Told = Touched;
 
-    /// Waits for the next commits of others, at most so long; empty when none came. Commits that touch no iptables
-    /// table are not among them.
-    ///
-    /// # Errors
-    /// [`SocketError::Lost`] when there were more notifications than the socket could hold.
-    pub fn wait(&mut self, at_most: Duration) -> Result<Vec<ForeignCommit>, SocketError> {
-        let until = Instant::now() + at_most;
-        loop {
-            let commits = self.take()?;
-            if !commits.is_empty() || !readable(&self.socket, until)? {
-                return Ok(commits);
+    fn note(&mut self, message: &Message<'_>) {
+        match message {
+            Message::NewChain(chain) => self.chain(chain),
+            Message::DeletedChain(chain) => {
+                self.touched
+                    .add(chain.family, chain.table, chain.name, Touch::Deleted);
             }
+            Message::NewRule(rule) => self.rule(rule),
+            Message::DeletedRule(rule) => {
+                self.touched
+                    .add(rule.family, rule.table, rule.chain, Touch::Deleted);
+            }
+            _ => {}
         }
     }
 
-    fn take(&mut self) -> Result<Vec<ForeignCommit>, SocketError> {
-        let RuleWatch { socket, open } = self;
-        let mut commits = Vec::new();
-        loop {
-            let messages = match socket.notifications() {
-                Ok(Some(messages)) => messages,
-                Ok(None) => return Ok(commits),
-                Err(error) => {
-                    // The end of the open commit may be what was lost.
-                    *open = Touched::default();
-                    return Err(error);
-                }
-            };
-            for message in messages {
-                let message = message?;
-                let port = message.header.port;
-                if ours::is_ours(port) {
-                    continue;
-                }
-                match Message::read(message)? {
-                    Message::NewChain(chain) => open.add(chain.family, chain.table, chain.name, Touch::Added),
-                    Message::DeletedChain(chain) => {
-                        open.add(chain.family, chain.table, chain.name, Touch::Deleted);
-                    }
-                    Message::NewRule(rule) => open.add(rule.family, rule.table, rule.chain, Touch::Added),
-                    Message::DeletedRule(rule) => {
-                        open.add(rule.family, rule.table, rule.chain, Touch::Deleted);
-                    }
-                    Message::Generation(generation) => {
-                        let touched = std::mem::take(open);
-                        if !touched.is_empty() {
-                            commits.push(ForeignCommit {
-                                by: Committed::new(port, &generation),
-                                touched,
-                            });
-                        }
-                    }
-                    _ => {}
-                }
-            }
+    /// The new name of a chain is all that the kernel tells, and it may be one of ours that got it.
+    fn end(self) -> Option<Touched> {
+        if !self.renamed.is_empty() {
+            return Some(Touched::Many);
+        }
+        Some(self.touched).filter(|touched| !touched.is_empty())
+    }
+}
+
+impl OpenRules {
+    fn chain(&mut self, chain: &Chain<'_>) {
+        self.touched
+            .add(chain.family, chain.table, chain.name, Touch::Added);
+        if chain.base.is_none()
+            && chain.use_count > 0
+            && let Some(place) = place(chain.family, chain.table, chain.name)
+        {
+            self.renamed.insert(place);
         }
     }
+
+    fn rule(&mut self, rule: &Rule<'_>) {
+        self.touched
+            .add(rule.family, rule.table, rule.chain, Touch::Added);
+        if !self.renamed.is_empty()
+            && let Some(place) = place(rule.family, rule.table, rule.chain)
+        {
+            self.renamed.remove(&place);
+        }
+    }
+}
+
+/// A chain that iptables can have made in one of its tables.
+fn place(family: netlink::nfnl::Family, table: &str, chain: &str) -> Option<(Family, TableName, ChainName)> {
+    let family = Family::ALL
+        .into_iter()
+        .find(|ours| nft::family(*ours) == family)?;
+    let table = crate::OBSERVED_TABLES
+        .into_iter()
+        .find(|known| known.as_str() == table)?;
+    Some((family, table, ChainName::new(chain).ok()?))
 }
 
 impl Default for Touched {
@@ -134,12 +114,8 @@ impl Touched {
 
     fn add(&mut self, family: netlink::nfnl::Family, table: &str, chain: &str, touch: Touch) {
         let Touched::Chains(chains) = self else { return };
-        let family = Family::ALL.into_iter().find(|ours| nft::family(*ours) == family);
-        let table = crate::OBSERVED_TABLES
-            .into_iter()
-            .find(|known| known.as_str() == table);
         // A name that iptables would not take is none of its chains'.
-        let (Some(family), Some(table), Some(chain)) = (family, table, ChainName::new(chain).ok()) else {
+        let Some((family, table, chain)) = place(family, table, chain) else {
             return;
         };
         chains.insert((family, table, chain, touch));

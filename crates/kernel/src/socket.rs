@@ -6,28 +6,32 @@ use netlink::message::{Message, Messages, Reply};
 use netlink::nfnl::{Batch, BatchBytes};
 use netlink::{DecodeError, EncodeError, Errno, KernelError};
 use rustix::io::Errno as SystemErrno;
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{
     Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
-    set_socket_send_buffer_size_force, set_socket_timeout,
+    set_socket_send_buffer_size_force, set_socket_timeout, socket_send_buffer_size,
 };
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recv, send,
     socket_with,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The kernel fills dump buffers of up to 32 KiB when it sees a larger one (`netlink_recvmsg`).
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// Wanted socket buffers: many answers may wait, and a batch is sent whole.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
-/// Monitors overflow when nobody reads for a while (kernel-facts.md, `nf_tables` 12).
+/// Monitors overflow when nobody reads for a while.
 const MONITOR_BYTES: usize = 16 * 1024 * 1024;
 /// How long the kernel may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often a dump that was interrupted by a commit is asked for again.
+/// How often a dump that was interrupted by a commit is asked for again, at least.
 const ATTEMPTS: u32 = 10;
+/// And how long, where only a whole one will do: who commits without a pause leaves few moments, but a short dump fits into
+/// one of them.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What went wrong between us and the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +58,7 @@ pub enum SocketError {
     #[error("messages of the kernel were lost")]
     Lost,
     /// Somebody kept committing while we read.
-    #[error("the rules changed under every one of {ATTEMPTS} readings")]
+    #[error("the rules changed under every reading, {ATTEMPTS} and more in {PATIENCE:?}")]
     Restless,
     /// The kernel took too long.
     #[error("no answer within {ANSWER:?}")]
@@ -130,13 +134,30 @@ pub(crate) struct Socket {
 impl Socket {
     /// A socket for questions to netfilter.
     pub(crate) fn netfilter() -> Result<Socket, SocketError> {
-        let socket = Self::open(Some(rustix::net::netlink::NETFILTER), &[])?;
+        let socket = Self::open(Some(NETFILTER), &[])?;
         let _ = set_socket_send_buffer_size_force(&socket.fd, BUFFER_BYTES)
             .or_else(|_| set_socket_send_buffer_size(&socket.fd, BUFFER_BYTES));
         socket.widen(BUFFER_BYTES);
         set_socket_timeout(&socket.fd, Timeout::Recv, Some(ANSWER))
             .map_err(|error| SocketError::Open(error.into()))?;
         Ok(socket)
+    }
+
+    /// A socket whose refusals say which part of a message is refused, and do not repeat the message.
+    fn explaining(protocol: Protocol) -> Result<OwnedFd, SocketError> {
+        let number =
+            isize::try_from(protocol.as_raw().get()).expect("invariant: protocols have small numbers");
+        let socket = netlink_sys::Socket::new(number).map_err(SocketError::Open)?;
+        // Kernels before 4.12 have neither; a refusal is then of the whole message.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        fcntl_dupfd_cloexec(&socket, 0).map_err(|error| SocketError::Open(error.into()))
+    }
+
+    /// The largest batch that the socket takes, in bytes: what was granted of the wanted buffer, less what the kernel
+    /// keeps for itself (`netlink_sendmsg`).
+    pub(crate) fn room(&self) -> usize {
+        socket_send_buffer_size(&self.fd).map_or(0, |granted| granted.saturating_sub(32))
     }
 
     /// A socket for questions to rtnetlink.
@@ -147,9 +168,30 @@ impl Socket {
         Ok(socket)
     }
 
+    /// A socket for questions about sockets.
+    pub(crate) fn sockets() -> Result<Socket, SocketError> {
+        let socket = Self::open(Some(rustix::net::netlink::SOCK_DIAG), &[])?;
+        set_socket_timeout(&socket.fd, Timeout::Recv, Some(ANSWER))
+            .map_err(|error| SocketError::Open(error.into()))?;
+        Ok(socket)
+    }
+
+    /// A socket for questions to generic netlink.
+    pub(crate) fn generic() -> Result<Socket, SocketError> {
+        let socket = Self::open(Some(rustix::net::netlink::GENERIC), &[])?;
+        set_socket_timeout(&socket.fd, Timeout::Recv, Some(ANSWER))
+            .map_err(|error| SocketError::Open(error.into()))?;
+        Ok(socket)
+    }
+
+    /// A socket that receives the notifications of these rtnetlink groups.
+    pub(crate) fn route_monitor(groups: &[u32]) -> Result<Socket, SocketError> {
+        Self::open(None, groups)
+    }
+
     /// A socket that receives the notifications of these netfilter groups ([`netlink::nfnl::groups`]).
     pub(crate) fn monitor(groups: &[u32]) -> Result<Socket, SocketError> {
-        let socket = Self::open(Some(rustix::net::netlink::NETFILTER), groups)?;
+        let socket = Self::open(Some(NETFILTER), groups)?;
         socket.widen(MONITOR_BYTES);
         Ok(socket)
     }
@@ -157,13 +199,16 @@ impl Socket {
     /// Membership by the address' bit mask reaches groups 1 to 32 and needs no socket option.
     fn open(protocol: Option<Protocol>, groups: &[u32]) -> Result<Socket, SocketError> {
         let failed = |error: SystemErrno| SocketError::Open(error.into());
-        let fd = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            protocol,
-        )
-        .map_err(failed)?;
+        let fd = match protocol {
+            Some(NETFILTER) => Self::explaining(NETFILTER)?,
+            other => socket_with(
+                AddressFamily::NETLINK,
+                SocketType::RAW,
+                SocketFlags::CLOEXEC,
+                other,
+            )
+            .map_err(failed)?,
+        };
         let mask = groups.iter().fold(0, |mask, group| mask | 1 << (group - 1));
         bind(&fd, &SocketAddrNetlink::new(0, mask)).map_err(failed)?;
         let address = getsockname(&fd).map_err(failed)?;
@@ -243,20 +288,45 @@ impl Socket {
         question: impl Fn(u32, &mut Vec<u8>) -> Result<(), EncodeError>,
         mut read: impl FnMut(Message<'_>) -> Result<Option<T>, SocketError>,
     ) -> Result<Vec<T>, SocketError> {
-        for _ in 0..ATTEMPTS {
+        match self.attempts(question, &mut read, PATIENCE)? {
+            Dumped::Whole(found) => Ok(found),
+            Dumped::Torn(_) => Err(SocketError::Restless),
+        }
+    }
+
+    /// The same, and says so when somebody committed during every attempt.
+    pub(crate) fn dump_of<T>(
+        &mut self,
+        question: impl Fn(u32, &mut Vec<u8>) -> Result<(), EncodeError>,
+        read: impl FnMut(Message<'_>) -> Result<Option<T>, SocketError>,
+    ) -> Result<Dumped<T>, SocketError> {
+        self.attempts(question, read, Duration::ZERO)
+    }
+
+    fn attempts<T>(
+        &mut self,
+        question: impl Fn(u32, &mut Vec<u8>) -> Result<(), EncodeError>,
+        mut read: impl FnMut(Message<'_>) -> Result<Option<T>, SocketError>,
+        patience: Duration,
+    ) -> Result<Dumped<T>, SocketError> {
+        let begun = Instant::now();
+        let mut torn = Vec::new();
+        let mut attempts = 0;
+        while attempts < ATTEMPTS || begun.elapsed() < patience {
+            attempts += 1;
             let mut found = Vec::new();
             let each = |message: Message<'_>| {
                 found.extend(read(message)?);
                 Ok::<(), SocketError>(())
             };
             match self.dump_once(&question, each) {
-                Ok(Progress::Interrupted) => {}
+                Ok(Progress::Interrupted) => torn = found,
                 Err(error) if error.errno() == Some(Errno::EINTR) => {}
-                Ok(_) => return Ok(found),
+                Ok(_) => return Ok(Dumped::Whole(found)),
                 Err(error) => return Err(error),
             }
         }
-        Err(SocketError::Restless)
+        Ok(Dumped::Torn(torn))
     }
 
     /// Asks a question that has one answer, or an acknowledgement; `None` for the latter.
@@ -334,15 +404,29 @@ impl Socket {
 
     /// Commits a batch; an empty one is none.
     pub(crate) fn commit(&mut self, batch: Batch) -> Result<(), SocketError> {
-        let Some(batch) = batch.finish() else {
-            return Ok(());
-        };
-        self.sequence = batch.next_sequence();
+        match batch.finish() {
+            Some(batch) => self.carry_out(&batch),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits a batch that the caller keeps, to see what was refused of it.
+    pub(crate) fn carry_out(&mut self, batch: &BatchBytes) -> Result<(), SocketError> {
         crate::ours::remember(self.port);
+        self.answered(batch)
+    }
+
+    /// Asks whether a batch would be taken, without committing it.
+    pub(crate) fn rehearse(&mut self, batch: Batch) -> Result<(), SocketError> {
+        batch.rehearsal().map_or(Ok(()), |batch| self.answered(&batch))
+    }
+
+    fn answered(&mut self, batch: &BatchBytes) -> Result<(), SocketError> {
+        self.sequence = batch.next_sequence();
         self.send(&batch.bytes)?;
         loop {
             let count = self.receive(RecvFlags::empty())?;
-            if read_verdict(&self.buffer[..count], &batch)? == Verdict::Committed {
+            if read_verdict(&self.buffer[..count], batch)? == Verdict::Committed {
                 return Ok(());
             }
         }
@@ -356,6 +440,15 @@ impl Socket {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What a dump gave.
+#[derive(Debug)]
+pub(crate) enum Dumped<T> {
+    /// One state.
+    Whole(Vec<T>),
+    /// The last attempt, with a commit in the middle of it: of what nobody touched it has everything.
+    Torn(Vec<T>),
 }
 
 /// How far the answers to a batch have come.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Lets packets for 127.0.0.0/8 be routed: node ports on loopback need it (iptables.md 11).
+/// Lets packets for 127.0.0.0/8 be routed: node ports on loopback need it.
 pub const ROUTE_LOCALNET: &str = "net/ipv4/conf/all/route_localnet";
 /// Not zero: conntrack calls fewer packets INVALID, and kube-proxy writes no rule that drops them.
 pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";

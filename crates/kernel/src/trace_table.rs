@@ -5,21 +5,34 @@ use crate::socket::{Socket, SocketError};
 use model::Family;
 use netlink::nfnl::Family as NetlinkFamily;
 use netlink::nft::{
-    Change, CmpOp, Expr, Hook, MetaKey, NewBase, PayloadBase, Place, Policy, Register, TABLE_OWNER,
+    Change, CmpOp, Expr, Hook, LimitType, MetaKey, NewBase, PayloadBase, Place, Policy, Register, TABLE_OWNER,
 };
 use std::net::IpAddr;
 
 /// Which packets are traced. What is `None` is any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     /// Source address.
     pub source: Option<IpAddr>,
+    /// Source port; needs a protocol.
+    pub source_port: Option<u16>,
     /// Destination address, before NAT.
     pub destination: Option<IpAddr>,
     /// Protocol number: 6 is TCP, 17 UDP, 132 SCTP.
     pub protocol: Option<u8>,
     /// Destination port, before NAT; needs a protocol.
     pub port: Option<u16>,
+    /// Index of the interface it comes in through; nothing that this host sends then.
+    pub in_interface: Option<u32>,
+}
+
+/// How many packets of those that match are traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Every one.
+    All,
+    /// So many a second, for each rule and hook: every traced packet costs the host some thirty messages.
+    PerSecond(u64),
 }
 
 /// Sets `nftrace` on packets, before any rule of iptables sees them, for as long as it lives.
@@ -33,7 +46,20 @@ pub struct TraceTable {
 }
 
 /// Before conntrack (-200) and before every chain of iptables; raw is at -300.
-const PRIORITY: i32 = -350;
+const FIRST: i32 = -350;
+/// Behind source NAT (100), which the events of its own hook do not show yet.
+const LAST: i32 = 250;
+
+/// Our chains: where packets begin to be traced, and where they are seen as they leave.
+const CHAINS: [(&str, Hook, i32); 4] = [
+    ("prerouting", Hook::Prerouting, FIRST),
+    ("output", Hook::Output, FIRST),
+    ("input", Hook::Input, LAST),
+    ("postrouting", Hook::Postrouting, LAST),
+];
+
+/// The chains where packets begin to be traced.
+pub(crate) const ENTRIES: [&str; 2] = ["prerouting", "output"];
 
 impl TraceTable {
     /// Begins to trace packets that match any of `traced`, on their way in and out of this host. `name` is the
@@ -42,6 +68,19 @@ impl TraceTable {
     /// # Errors
     /// When the kernel refuses the table.
     pub fn new(family: Family, name: &str, traced: &[Traced]) -> Result<TraceTable, SocketError> {
+        Self::with_share(family, name, traced, Share::All)
+    }
+
+    /// The same for so many of the packets.
+    ///
+    /// # Errors
+    /// When the kernel refuses the table.
+    pub fn with_share(
+        family: Family,
+        name: &str,
+        traced: &[Traced],
+        share: Share,
+    ) -> Result<TraceTable, SocketError> {
         let family = nft::family(family);
         let mut socket = Socket::netfilter()?;
         let mut batch = socket.batch(None);
@@ -50,10 +89,10 @@ impl TraceTable {
             name,
             flags: TABLE_OWNER,
         })?;
-        for (chain, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
+        for (chain, hook, priority) in CHAINS {
             let base = NewBase {
                 hook,
-                priority: PRIORITY,
+                priority,
                 kind: "filter",
                 policy: Policy::Accept,
             };
@@ -63,9 +102,10 @@ impl TraceTable {
                 name: chain,
                 base: Some(base),
             })?;
-            for one in traced {
+            // The late chains have no rule: a packet that is traced is told of at their end.
+            for one in traced.iter().filter(|_| ENTRIES.contains(&chain)) {
                 let bytes = Bytes::of(one);
-                let expressions = bytes.expressions();
+                let expressions = bytes.expressions(share);
                 batch.push(&Change::NewRule {
                     family,
                     table: name,
@@ -106,7 +146,9 @@ struct Bytes {
     source: Option<Vec<u8>>,
     destination: Option<Vec<u8>>,
     protocol: Option<[u8; 1]>,
+    source_port: Option<[u8; 2]>,
     port: Option<[u8; 2]>,
+    in_interface: Option<[u8; 4]>,
 }
 
 /// Where the addresses are in a header.
@@ -114,7 +156,8 @@ const V4_SOURCE: u32 = 12;
 const V4_DESTINATION: u32 = 16;
 const V6_SOURCE: u32 = 8;
 const V6_DESTINATION: u32 = 24;
-/// Where TCP, UDP and SCTP have their destination port.
+/// Where TCP, UDP and SCTP have their ports.
+const SOURCE_PORT: u32 = 0;
 const PORT: u32 = 2;
 
 impl Bytes {
@@ -123,19 +166,26 @@ impl Bytes {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         };
+        let port = |port: Option<u16>| port.filter(|_| traced.protocol.is_some()).map(u16::to_be_bytes);
         Bytes {
             source: traced.source.map(octets),
             destination: traced.destination.map(octets),
             protocol: traced.protocol.map(|number| [number]),
-            port: traced
-                .port
-                .filter(|_| traced.protocol.is_some())
-                .map(u16::to_be_bytes),
+            source_port: port(traced.source_port),
+            port: port(traced.port),
+            in_interface: traced.in_interface.map(u32::to_ne_bytes),
         }
     }
 
-    fn expressions(&self) -> Vec<Expr<'_>> {
+    fn expressions(&self, share: Share) -> Vec<Expr<'_>> {
         let mut all = Vec::new();
+        if let Some(index) = &self.in_interface {
+            all.push(Expr::Meta {
+                dreg: Register::R1,
+                key: MetaKey::Iif,
+            });
+            all.push(equals(index));
+        }
         let sides = [
             (&self.source, V4_SOURCE, V6_SOURCE),
             (&self.destination, V4_DESTINATION, V6_DESTINATION),
@@ -158,14 +208,24 @@ impl Bytes {
             });
             all.push(equals(protocol));
         }
-        if let Some(port) = &self.port {
+        for (port, offset) in [(&self.source_port, SOURCE_PORT), (&self.port, PORT)] {
+            let Some(port) = port else { continue };
             all.push(Expr::Payload {
                 dreg: Register::R1,
                 base: PayloadBase::Transport,
-                offset: PORT,
+                offset,
                 len: 2,
             });
             all.push(equals(port));
+        }
+        if let Share::PerSecond(rate) = share {
+            all.push(Expr::Limit {
+                rate,
+                unit: 1,
+                burst: Some(u32::try_from(rate).unwrap_or(u32::MAX)),
+                kind: LimitType::Packets,
+                flags: None,
+            });
         }
         all.push(Expr::Immediate {
             dreg: Register::R1,

@@ -4,6 +4,7 @@ use crate::socket::{Socket, SocketError};
 use netlink::nfnl::groups;
 use netlink::nft::{Generation, Message, TraceEvent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,17 @@ pub struct Committed {
     pub process: Option<u32>,
     /// Its short name, such as `iptables-nft-re`.
     pub process_name: Option<String>,
+}
+
+/// `iptables (pid 4711)`. Pids are those of the initial namespace.
+impl fmt::Display for Committed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.process_name.as_deref().unwrap_or("somebody");
+        match self.process {
+            Some(pid) => write!(f, "{name} (pid {pid})"),
+            None => write!(f, "{name} (port {})", self.port),
+        }
+    }
 }
 
 impl Committed {
@@ -153,6 +165,11 @@ impl AsFd for TraceWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Waits until a step has come; `false` when the time came first.
+pub(crate) fn readable_by(watch: &TraceWatch, until: Instant) -> Result<bool, SocketError> {
+    readable(&watch.socket, until)
 }
 
 /// Waits until there is something to read; `false` when the time came first.

@@ -7,13 +7,14 @@ mod support;
 use iptables::ast::{ChainName, Is, Proto, Rule, TableName, Target};
 use iptables::plan::{Step, TableWrite};
 use kernel::addresses::{InterfaceAddress, interface_addresses};
+use kernel::listening::{Reach, listening_sockets, own_sockets, owners};
 use kernel::nfacct::{Accounting, ensure_counters, read_counter};
 use kernel::probe::{Choice, Probe, Reason, Tools, Unavailable};
 use kernel::{Backend, FailureKind, GenerationWatch, RuleKernel, TraceTable, TraceWatch, Traced, sysctl};
-use model::Family;
+use model::{Family, Protocol};
 use netlink::conntrack::{Filter, Layer4};
 use netlink::nft::{TraceStep, Verdict};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use support::{in_namespace, in_namespace_with, live, own_run, tool};
@@ -138,6 +139,8 @@ fn translating() -> (kernel::LiveKernel, UdpSocket) {
 
 const TRACED: Traced = Traced {
     source: None,
+    source_port: None,
+    in_interface: None,
     destination: Some(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1))),
     protocol: Some(17),
     port: Some(53),
@@ -394,4 +397,52 @@ fn process_without_rights_is_denied() {
         .err()
         .unwrap();
     assert_eq!(error.kind(), FailureKind::Denied, "{error}");
+}
+
+#[test]
+fn sockets_that_listen_are_told_with_their_owner_and_connections_are_not() {
+    in_namespace(
+        "sockets_that_listen_are_told_with_their_owner_and_connections_are_not",
+        || {
+            ip("link set lo up");
+            ip("addr add 10.9.8.7/32 dev lo");
+            let four = TcpListener::bind("10.9.8.7:30080").unwrap();
+            let six = TcpListener::bind("[::1]:30081").unwrap();
+            // The standard library's wildcard of IPv6 serves IPv4 as well.
+            let both = TcpListener::bind("[::]:30082").unwrap();
+            let udp = UdpSocket::bind("0.0.0.0:30053").unwrap();
+            let client = TcpStream::connect("10.9.8.7:30080").unwrap();
+            let connected = UdpSocket::bind("127.0.0.1:30054").unwrap();
+            connected.connect("127.0.0.1:30053").unwrap();
+            let found = listening_sockets().unwrap();
+            let short: Vec<(Protocol, String, Reach)> = found
+                .iter()
+                .map(|socket| (socket.protocol, socket.address.to_string(), socket.reach))
+                .collect();
+            let want = [
+                (Protocol::Tcp, "10.9.8.7:30080", Reach::Own),
+                (Protocol::Tcp, "[::]:30082", Reach::Both),
+                (Protocol::Tcp, "[::1]:30081", Reach::Own),
+                (Protocol::Udp, "0.0.0.0:30053", Reach::Own),
+            ];
+            assert_eq!(
+                short,
+                want.map(|(protocol, at, reach)| (protocol, at.to_owned(), reach))
+            );
+
+            let own = own_sockets();
+            assert!(
+                found.iter().all(|socket| own.contains(&socket.inode)),
+                "{found:?}"
+            );
+            let owners = owners(&found.iter().map(|socket| socket.inode).collect());
+            assert_eq!(owners.len(), found.len(), "{owners:?}");
+            assert!(
+                owners.values().all(|owner| owner.pid == std::process::id()),
+                "{owners:?}"
+            );
+            drop((four, six, both, udp, client, connected));
+            assert_eq!(listening_sockets().unwrap(), []);
+        },
+    );
 }

@@ -56,11 +56,13 @@ pub mod conntrack;
 pub mod dump;
 pub mod error;
 pub mod ipset;
+pub mod ipvs;
 pub mod message;
 pub mod nfacct;
 pub mod nfnl;
 pub mod nft;
 pub mod packet;
+pub mod sock_diag;
 pub mod write;
 pub mod xt;
 

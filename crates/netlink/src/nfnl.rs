@@ -2,7 +2,7 @@
 
 use crate::attr::Attrs;
 use crate::error::{DecodeError, DecodeErrorKind, EncodeError};
-use crate::message::{HEADER_LENGTH, Message, flags};
+use crate::message::{HEADER_LENGTH, Message, Messages, flags};
 use crate::write::MessageWriter;
 
 /// Protocol number for `socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)`.
@@ -173,6 +173,16 @@ pub trait Operation {
     fn encode(&self, sequence: u32, extra_flags: u16, buffer: &mut Vec<u8>) -> Result<(), EncodeError>;
 }
 
+/// An operation that is refused (EEXIST) when what it would make is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnlyNew<T>(pub T);
+
+impl<T: Operation> Operation for OnlyNew<T> {
+    fn encode(&self, sequence: u32, extra_flags: u16, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        self.0.encode(sequence, extra_flags | flags::EXCL, buffer)
+    }
+}
+
 /// A transaction: the kernel carries out all of its operations or none.
 ///
 /// The acknowledgement is asked for on the last operation alone. One per operation overflows the receive buffer
@@ -209,6 +219,14 @@ impl BatchBytes {
         } else {
             None
         }
+    }
+
+    /// The message with this sequence number, as it was sent.
+    pub fn message(&self, sequence: u32) -> Option<Message<'_>> {
+        let messages = Messages::new(&self.bytes).map_while(Result::ok);
+        messages
+            .into_iter()
+            .find(|message| message.header.sequence == sequence)
     }
 
     /// The sequence number after the batch's last message.
@@ -270,16 +288,24 @@ impl Batch {
     }
 
     /// Ends the batch; nothing if it has no operation.
-    pub fn finish(mut self) -> Option<BatchBytes> {
+    pub fn finish(self) -> Option<BatchBytes> {
+        let mut batch = self.rehearsal()?;
+        let head = (BATCH_END, flags::REQUEST);
+        let resource = u16::from(Subsystem::Nftables.code());
+        let sequence = batch.last_operation.wrapping_add(1);
+        begin_for(&mut batch.bytes, head, sequence, Family::Unspecified, resource)
+            .finish()
+            .expect("invariant: an empty message fits");
+        Some(batch)
+    }
+
+    /// Leaves the batch open: the kernel looks at each operation, loads what modules they take, answers, and forgets
+    /// them. Nothing changes, and nobody is notified (`nft --check` does the same).
+    pub fn rehearsal(mut self) -> Option<BatchBytes> {
         const FLAGS_AT: usize = 6;
         let at = self.last_at? + FLAGS_AT;
         let own = u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]);
         self.bytes[at..at + 2].copy_from_slice(&(own | flags::ACK).to_ne_bytes());
-        let head = (BATCH_END, flags::REQUEST);
-        let resource = u16::from(Subsystem::Nftables.code());
-        begin_for(&mut self.bytes, head, self.next, Family::Unspecified, resource)
-            .finish()
-            .expect("invariant: an empty message fits");
         Some(BatchBytes {
             bytes: self.bytes,
             begin_sequence: self.first.wrapping_sub(1),

@@ -5,11 +5,13 @@
 mod fault;
 mod graph;
 mod line;
+mod own_table;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use fault::{Edit, Fault, Journal};
+pub use own_table::{FakeChain, FakeTable, FakeTables, Refusal, TableWitness};
 
 use crate::guard;
 use crate::{Backend, ChainSink, CommitError, FailureKind, ObserveError, RuleKernel, Scope};

@@ -55,7 +55,7 @@ impl LiveKernel {
                 Some(which) if which < step.delete.len() => {
                     step.delete.remove(which);
                 }
-                _ => return Err(error),
+                _ => return Err(self.kept(family, &text, error)),
             }
         }
     }

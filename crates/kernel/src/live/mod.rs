@@ -11,7 +11,8 @@ use crate::probe::{FamilyTools, Probe, Tool};
 use crate::process::RunError;
 use crate::socket::{Socket, SocketError};
 use crate::{
-    Backend, ChainSink, CommitError, FailureKind, ObserveError, RuleKernel, Scope, classify, guard, nft,
+    Backend, ChainSink, CommitError, FailedInputs, FailureKind, ObserveError, RuleKernel, Scope, classify,
+    guard, nft,
 };
 use iptables::plan::Step;
 use iptables::render::{StepText, Tool as Reader};
@@ -19,21 +20,33 @@ use model::Family;
 use netlink::nft::Change;
 use std::time::Duration;
 
-/// A restore or a save of a large legacy table on a busy host takes minutes (performance.md); nothing takes longer
-/// and still makes sense to wait for.
-const LARGE_CALL: Duration = Duration::from_mins(5);
+/// When a tool is killed. A restore or a save of a large legacy table on a busy host takes minutes (performance.md);
+/// nothing takes longer and still makes sense to wait for.
+pub const LONGEST_CALL: Duration = Duration::from_mins(5);
 
 /// iptables rules of this network namespace.
 pub struct LiveKernel {
     probe: Probe,
     /// Opened when first needed, and anew after a failure.
     socket: Option<Socket>,
+    failed: FailedInputs,
 }
 
 impl LiveKernel {
     /// A kernel that is reached with what was found.
     pub fn new(probe: Probe) -> LiveKernel {
-        LiveKernel { probe, socket: None }
+        LiveKernel {
+            probe,
+            socket: None,
+            failed: FailedInputs::default(),
+        }
+    }
+
+    /// The same, which keeps there what failing restores were given.
+    #[must_use]
+    pub fn keeping(mut self, failed: FailedInputs) -> LiveKernel {
+        self.failed = failed;
+        self
     }
 
     /// What was found.
@@ -80,8 +93,44 @@ impl LiveKernel {
             tool: Reader::NfTables,
         };
         self.make_chains(family, &text)?;
-        self.restore(family, &text.to_string())?;
+        let text = text.to_string();
+        self.restore_and_see(family, &text)
+            .map_err(|error| self.kept(family, &text, error))?;
         self.settle(family, step)
+    }
+
+    /// Restores, and does not believe in a success after which the kernel is where it was.
+    ///
+    /// A chain that is emptied may have been empty, but a rule is always something. Another's commit meanwhile hides
+    /// that nothing was done; then the next look at the rules finds what is missing.
+    fn restore_and_see(&mut self, family: Family, text: &str) -> Result<(), CommitError> {
+        if !text.lines().any(|line| line.starts_with('-')) {
+            return self.restore(family, text);
+        }
+        let before = self.generation_now()?;
+        self.restore(family, text)?;
+        if self.generation_now()? != before {
+            return Ok(());
+        }
+        let tools = self.tools(family).map_err(Missing::for_commit)?;
+        Err(CommitError {
+            attempted: format!("{} with {} bytes", tools.restore, text.len()),
+            kind: FailureKind::NothingDone,
+            detail: "it said that all went well, and the kernel's rules are as they were; \
+                     is it the iptables of this kernel, in this network namespace?"
+                .to_owned(),
+        })
+    }
+
+    fn generation_now(&mut self) -> Result<u32, CommitError> {
+        self.with_socket(nft::generation)
+            .map_err(|error| by_netlink("reading the generation of nf_tables", &error))
+    }
+
+    /// Keeps what a failing restore was given.
+    fn kept(&self, family: Family, text: &str, error: CommitError) -> CommitError {
+        self.failed.keep(family, text, &error);
+        error
     }
 
     /// Makes chains that are others' as well, and leaves them alone if they are there.
@@ -119,7 +168,7 @@ impl LiveKernel {
         let tools = self.tools(family).map_err(Missing::for_commit)?;
         let mut args = tools.restore_wait_flags().to_vec();
         args.push("--noflush");
-        self.run(&tools.restore, &args, text, LARGE_CALL).map(|_| ())
+        self.run(&tools.restore, &args, text, LONGEST_CALL).map(|_| ())
     }
 
     /// Runs a tool and returns what it printed.

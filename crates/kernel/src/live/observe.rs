@@ -1,10 +1,10 @@
 //! Reading back.
 //!
 //! On `nf_tables` chain by chain: 55,000 chains take 1.4 to 2.4 s that way, a dump of the whole table 13.4 s and
-//! `iptables-save` up to 50 s (kernel-facts.md, iptables 5). Each chain is read as of one moment; the chains together
+//! `iptables-save` up to 50 s. Each chain is read as of one moment; the chains together
 //! are not, so whoever needs that compares generations.
 
-use super::{LARGE_CALL, LiveKernel, Missing, reading, words};
+use super::{LONGEST_CALL, LiveKernel, Missing, reading, words};
 use crate::nft::{self, ChainHead};
 use crate::probe::SMALL_CALL;
 use crate::{
@@ -138,7 +138,7 @@ impl LiveKernel {
         let mut lines = LineSplitter::default();
         let outcome = tools
             .save
-            .invocation(&args, b"", &self.probe().environment, LARGE_CALL)
+            .invocation(&args, b"", &self.probe().environment, LONGEST_CALL)
             .run(&mut |bytes| lines.feed(bytes, &mut |line| parser.line(line)));
         lines.end(&mut |line| parser.line(line));
         parser.finish();

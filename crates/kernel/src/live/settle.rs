@@ -1,6 +1,6 @@
 //! What follows a restore on `nf_tables`, by netlink: dispatch rules deleted by handle, chains retired.
 //!
-//! `iptables -D` needs 96 ms and more to find a rule of a large chain (kernel-facts.md, iptables 1).
+//! `iptables -D` needs 96 ms and more to find a rule of a large chain.
 
 use super::{LiveKernel, by_netlink};
 use crate::nft::{self, Listed};

@@ -39,6 +39,8 @@ pub enum Reason {
     },
     /// Nothing speaks for the other.
     Default,
+    /// There are tables of legacy, but they cannot be read.
+    LegacyUnread,
 }
 
 impl fmt::Display for Reason {
@@ -54,6 +56,7 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Default => f.write_str("nothing speaks for legacy"),
+            Reason::LegacyUnread => f.write_str("the tables of legacy cannot be read"),
         }
     }
 }
@@ -84,7 +87,8 @@ pub(super) fn choose(tools: &Tools, choice: Choice) -> Result<(Backend, Reason),
 struct Signs<'a> {
     nf_tables_hint: bool,
     legacy_hint: bool,
-    legacy_rules: usize,
+    /// `None` where there are tables that cannot be read: legacy's tools need `CAP_NET_RAW` as well.
+    legacy_rules: Option<usize>,
     /// Counted only when legacy has rules: it can take seconds.
     nf_tables_rules: Box<dyn Fn() -> usize + 'a>,
 }
@@ -96,10 +100,12 @@ fn decide(signs: &Signs<'_>) -> (Backend, Reason) {
     if signs.legacy_hint {
         return (Backend::Legacy, Reason::KubeletHint);
     }
-    if signs.legacy_rules == 0 {
-        return (Backend::NfTables, Reason::Default);
-    }
-    let (nf_tables, legacy) = ((signs.nf_tables_rules)(), signs.legacy_rules);
+    let legacy = match signs.legacy_rules {
+        None => return (Backend::NfTables, Reason::LegacyUnread),
+        Some(0) => return (Backend::NfTables, Reason::Default),
+        Some(legacy) => legacy,
+    };
+    let nf_tables = (signs.nf_tables_rules)();
     let backend = if legacy > nf_tables {
         Backend::Legacy
     } else {
@@ -110,7 +116,7 @@ fn decide(signs: &Signs<'_>) -> (Backend, Reason) {
 
 impl Signs<'_> {
     fn of_host(tools: &Tools) -> Signs<'_> {
-        let legacy: Vec<Counted> = Family::ALL
+        let legacy: Vec<Option<Counted>> = Family::ALL
             .into_iter()
             .map(|family| count_legacy(tools, family))
             .collect();
@@ -118,8 +124,11 @@ impl Signs<'_> {
             nf_tables_hint: Family::ALL
                 .into_iter()
                 .any(|family| has_nft_hint(family).unwrap_or(false)),
-            legacy_hint: legacy.iter().any(|counted| counted.hint),
-            legacy_rules: legacy.iter().map(|counted| counted.rules).sum(),
+            legacy_hint: legacy.iter().flatten().any(|counted| counted.hint),
+            legacy_rules: legacy
+                .iter()
+                .map(|counted| counted.as_ref().map(|counted| counted.rules))
+                .sum(),
             nf_tables_rules: Box::new(|| {
                 Family::ALL
                     .into_iter()
@@ -195,20 +204,32 @@ impl Counted {
     }
 }
 
+/// `None` where there is something that cannot be read.
+///
 /// Saving without `-t` reads only tables that exist; with it, it would make the table and leave a legacy one behind.
-fn count_legacy(tools: &Tools, family: Family) -> Counted {
+fn count_legacy(tools: &Tools, family: Family) -> Option<Counted> {
     let mut counted = Counted::default();
     let Ok(found) = tools.of(Backend::Legacy, family) else {
-        return counted;
+        return Some(counted);
     };
     let mut lines = LineSplitter::default();
-    // A kernel without legacy tables has no rules in them: its complaint is the same answer as silence.
-    let _ = found
+    let saved = found
         .save
         .invocation(&[], b"", &tools.environment, SMALL_CALL)
         .run(&mut |bytes| lines.feed(bytes, &mut |line| counted.line(line)));
     lines.end(&mut |line| counted.line(line));
-    counted
+    // A kernel without legacy tables has no rules in them: its complaint is the same answer as silence.
+    let is_read = saved.is_ok_and(|finished| finished.succeeded());
+    (is_read || !has_legacy_tables(family)).then_some(counted)
+}
+
+/// Whether this network namespace has tables of legacy: the kernel names them. No tool is asked, which would make them.
+pub fn has_legacy_tables(family: Family) -> bool {
+    let file = match family {
+        Family::V4 => "/proc/net/ip_tables_names",
+        Family::V6 => "/proc/net/ip6_tables_names",
+    };
+    std::fs::read_to_string(file).is_ok_and(|names| !names.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -219,7 +240,7 @@ mod tests {
         Signs {
             nf_tables_hint,
             legacy_hint,
-            legacy_rules: legacy,
+            legacy_rules: Some(legacy),
             nf_tables_rules: Box::new(move || nf_tables),
         }
     }
@@ -252,6 +273,15 @@ mod tests {
             decide(&signs(false, false, 0, 0)),
             (Backend::NfTables, Reason::Default)
         );
+    }
+
+    #[test]
+    fn legacy_tables_that_cannot_be_read_are_not_taken_for_none() {
+        let mut unread = signs(false, false, 3, 0);
+        unread.legacy_rules = None;
+        assert_eq!(decide(&unread), (Backend::NfTables, Reason::LegacyUnread));
+        unread.nf_tables_hint = true;
+        assert_eq!(decide(&unread), (Backend::NfTables, Reason::KubeletHint));
     }
 
     #[test]

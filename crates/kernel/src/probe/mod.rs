@@ -4,7 +4,7 @@ mod backend;
 mod find;
 mod version;
 
-pub use backend::{Choice, Reason};
+pub use backend::{Choice, Reason, has_legacy_tables};
 pub use find::Tools;
 pub use version::Version;
 
@@ -82,7 +82,7 @@ pub struct FamilyTools {
 }
 
 impl FamilyTools {
-    /// The wait flags of `iptables` itself (iptables.md 13).
+    /// The wait flags of `iptables` itself (upstream `pkg/util/iptables`).
     pub fn wait_flags(&self) -> &'static [&'static str] {
         if self.version >= Version::WAIT_SECONDS {
             &["-w", LOCK_SECONDS]

@@ -10,7 +10,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// `iptables -w` (iptables.md 13).
+    /// `iptables -w`, which waits for the lock.
     pub const WAIT: Version = Version::of(1, 4, 20);
     /// `iptables -w SECONDS`.
     pub const WAIT_SECONDS: Version = Version::of(1, 4, 22);

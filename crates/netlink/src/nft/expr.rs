@@ -4,8 +4,8 @@
 //! code or malformed inside becomes [`Expr::Other`] with its bytes.
 
 use super::names::{
-    BitwiseOp, CmpOp, CtDirection, CtKey, FibResult, LimitType, MetaKey, NatType, NumgenType, PayloadBase,
-    RangeOp, RejectType,
+    BitwiseOp, CmpOp, CtDirection, CtKey, DynsetOp, FibResult, LimitType, MetaKey, NatType, NumgenType,
+    PayloadBase, RangeOp, RejectType,
 };
 use super::objects::Counters;
 use super::uapi;
@@ -134,6 +134,28 @@ pub enum Expr<'a> {
         /// Go on if it is *not* in the set.
         inverted: bool,
     },
+    /// Looks a register up in a map of the same batch that has no name yet. The kernel reports it as a `Lookup`.
+    LookupNew {
+        /// Template of its name, such as `__map%d`.
+        set: &'a str,
+        /// Its number.
+        id: u32,
+        /// Key.
+        sreg: Register,
+        /// Where the map's data go.
+        dreg: Register,
+    },
+    /// Changes a set from a rule.
+    Dynset {
+        /// Name of the set.
+        set: &'a str,
+        /// What is done.
+        op: DynsetOp,
+        /// Key.
+        sreg: Register,
+        /// Milliseconds after which the element goes; the set's own without.
+        timeout: Option<u64>,
+    },
     /// Asks the routing table.
     Fib {
         /// Destination.
@@ -206,6 +228,21 @@ pub enum Expr<'a> {
         modulus: u32,
         /// Counting or random.
         kind: NumgenType,
+        /// Offset.
+        offset: u32,
+    },
+    /// Hashes bytes of a register (`jhash`): `offset` up to `offset + modulus - 1`.
+    Hash {
+        /// Source.
+        sreg: Register,
+        /// Destination.
+        dreg: Register,
+        /// Bytes.
+        len: u32,
+        /// Modulus.
+        modulus: u32,
+        /// The seed; without one the kernel draws one and tells nobody.
+        seed: Option<u32>,
         /// Offset.
         offset: u32,
     },

@@ -2,8 +2,8 @@
 
 use super::expr::{Expr, Register, Value};
 use super::names::{
-    BitwiseOp, CmpOp, CtDirection, CtKey, FibResult, LimitType, MetaKey, NatType, NumgenType, PayloadBase,
-    RangeOp, RejectType,
+    BitwiseOp, CmpOp, CtDirection, CtKey, DynsetOp, FibResult, LimitType, MetaKey, NatType, NumgenType,
+    PayloadBase, RangeOp, RejectType,
 };
 use super::objects::Counters;
 use super::uapi;
@@ -23,6 +23,7 @@ pub(super) fn known<'a>(name: &str, data: Attrs<'a>) -> Result<Expr<'a>, DecodeE
         "ct" => ct(data),
         "counter" => counter(data),
         "lookup" => lookup(data),
+        "dynset" => dynset(data),
         "fib" => fib(data),
         "nat" => nat(data),
         "masq" => masq(data),
@@ -30,6 +31,7 @@ pub(super) fn known<'a>(name: &str, data: Attrs<'a>) -> Result<Expr<'a>, DecodeE
         "reject" => reject(data),
         "limit" => limit(data),
         "numgen" => numgen(data),
+        "hash" => hash(data),
         "log" => log(data),
         "match" => {
             let (name, revision, info) = xt(data)?;
@@ -198,6 +200,23 @@ fn lookup(data: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
     })
 }
 
+fn dynset(data: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
+    const FLAGS: u16 = 9;
+    let fields = Fields::<10>::exact(data)?;
+    // Data for maps, nested expressions and a set's number are unknown here.
+    let strange = [2, 5, 7].into_iter().find(|kind| fields.has(*kind));
+    let flags = fields.u32(FLAGS)?.unwrap_or_default();
+    if let Some(kind) = strange.or((flags != 0).then_some(FLAGS)) {
+        return Err(fields.unknown(kind, flags));
+    }
+    Ok(Expr::Dynset {
+        set: fields.need(1, fields.text(1)?)?,
+        op: fields.code(3, DynsetOp::from_code)?,
+        sreg: fields.register(4)?,
+        timeout: fields.u64(6)?,
+    })
+}
+
 fn fib(data: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
     let fields = Fields::<4>::exact(data)?;
     let result = fields.code(2, FibResult::from_code)?;
@@ -267,6 +286,24 @@ fn numgen(data: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
         modulus: fields.number(2)?,
         kind: fields.code(3, NumgenType::from_code)?,
         offset: fields.u32(4)?.unwrap_or_default(),
+    })
+}
+
+fn hash(data: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
+    const TYPE: u16 = 7;
+    let fields = Fields::<8>::exact(data)?;
+    // `NFT_HASH_JENKINS`; the other kind hashes no register.
+    let kind = fields.u32(TYPE)?.unwrap_or_default();
+    if kind != 0 {
+        return Err(fields.unknown(TYPE, kind));
+    }
+    Ok(Expr::Hash {
+        sreg: fields.register(1)?,
+        dreg: fields.register(2)?,
+        len: fields.number(3)?,
+        modulus: fields.number(4)?,
+        seed: fields.u32(5)?,
+        offset: fields.u32(6)?.unwrap_or_default(),
     })
 }
 

@@ -37,7 +37,8 @@ const fn name<'a>(expression: &Expr<'a>) -> &'a str {
         Expr::Meta { .. } | Expr::MetaSet { .. } => "meta",
         Expr::Ct { .. } | Expr::CtSet { .. } => "ct",
         Expr::Counter(_) => "counter",
-        Expr::Lookup { .. } => "lookup",
+        Expr::Lookup { .. } | Expr::LookupNew { .. } => "lookup",
+        Expr::Dynset { .. } => "dynset",
         Expr::Fib { .. } => "fib",
         Expr::Nat { .. } => "nat",
         Expr::Masq { .. } => "masq",
@@ -45,6 +46,7 @@ const fn name<'a>(expression: &Expr<'a>) -> &'a str {
         Expr::Reject { .. } => "reject",
         Expr::Limit { .. } => "limit",
         Expr::Numgen { .. } => "numgen",
+        Expr::Hash { .. } => "hash",
         Expr::Log { .. } => "log",
         Expr::XtMatch { .. } => "match",
         Expr::XtTarget { .. } => "target",
@@ -142,6 +144,15 @@ fn write_more(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
             writer.u32(4, kind.code());
             maybe(writer, 5, flags);
         }
+        Expr::Numgen { .. } | Expr::Hash { .. } => write_made_number(writer, expression),
+        Expr::Log { .. } => write_log(writer, expression),
+        Expr::LookupNew { .. } | Expr::Dynset { .. } => write_of_set(writer, expression),
+        _ => write_nat(writer, expression),
+    }
+}
+
+fn write_made_number(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
+    match *expression {
         Expr::Numgen {
             dreg,
             modulus,
@@ -153,8 +164,41 @@ fn write_more(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
                 &[(1, dreg.0), (2, modulus), (3, kind.code()), (4, offset)],
             );
         }
-        Expr::Log { .. } => write_log(writer, expression),
+        Expr::Hash {
+            sreg,
+            dreg,
+            len,
+            modulus,
+            seed,
+            offset,
+        } => {
+            write_numbers(writer, &[(1, sreg.0), (2, dreg.0), (3, len), (4, modulus)]);
+            maybe(writer, 5, seed);
+            write_numbers(writer, &[(6, offset), (7, 0)]);
+        }
         _ => write_nat(writer, expression),
+    }
+}
+
+fn write_of_set(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
+    match *expression {
+        Expr::LookupNew { set, id, sreg, dreg } => {
+            writer.text(1, set);
+            write_numbers(writer, &[(2, sreg.0), (3, dreg.0), (4, id)]);
+        }
+        Expr::Dynset {
+            set,
+            op,
+            sreg,
+            timeout,
+        } => {
+            writer.text(1, set);
+            write_numbers(writer, &[(3, op.code()), (4, sreg.0)]);
+            if let Some(timeout) = timeout {
+                writer.u64(6, timeout);
+            }
+        }
+        _ => {}
     }
 }
 

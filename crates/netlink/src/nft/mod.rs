@@ -6,17 +6,22 @@ mod expr_write;
 mod names;
 mod objects;
 mod request;
+mod set;
 mod trace;
 mod uapi;
 mod verdict;
 
 pub use expr::{Expr, Register, Value};
 pub use names::{
-    BitwiseOp, CmpOp, CtDirection, CtKey, FibResult, LimitType, MetaKey, NatType, NumgenType, PayloadBase,
-    RangeOp, RejectType,
+    BitwiseOp, CmpOp, CtDirection, CtKey, DynsetOp, FibResult, LimitType, MetaKey, NatType, NumgenType,
+    PayloadBase, RangeOp, RejectType,
 };
 pub use objects::{Base, Chain, Counters, Generation, Hook, Rule, TABLE_DORMANT, TABLE_OWNER, Table};
 pub use request::{Change, NAME_LIMIT, NewBase, Place, Request};
+pub use set::{
+    ELEMENTS_LIMIT, Element, ElementData, Elements, Set, SetChange, SetData, SetRequest, data_type,
+    element_at, set_flags,
+};
 pub use trace::{TraceConnection, TraceEvent, TraceKind, TraceStep};
 pub use verdict::{Policy, Verdict};
 
@@ -40,11 +45,19 @@ pub enum Message<'a> {
     NewRule(Rule<'a>),
     /// A rule that was deleted.
     DeletedRule(Rule<'a>),
+    /// A set there is, or that was made or changed.
+    NewSet(Set<'a>),
+    /// A set that was deleted.
+    DeletedSet(Set<'a>),
+    /// Elements there are, or that were put in.
+    NewElements(Elements<'a>),
+    /// Elements that were taken out, or whose time was over.
+    DeletedElements(Elements<'a>),
     /// The generation; as a notification it ends those of one commit.
     Generation(Generation<'a>),
     /// A step of a traced packet.
     Trace(TraceEvent<'a>),
-    /// Anything else (sets, elements, objects, flow tables).
+    /// Anything else (objects, flow tables).
     Other {
         /// Operation number (`NFT_MSG_*`).
         operation: u8,
@@ -70,6 +83,10 @@ impl<'a> Message<'a> {
             msg::DELCHAIN => Self::DeletedChain(Chain::read(family, body.attrs("chain"))?),
             msg::NEWRULE => Self::NewRule(Rule::read(family, body.attrs("rule"))?),
             msg::DELRULE => Self::DeletedRule(Rule::read(family, body.attrs("rule"))?),
+            msg::NEWSET => Self::NewSet(Set::read(family, body.attrs("set"))?),
+            msg::DELSET => Self::DeletedSet(Set::read(family, body.attrs("set"))?),
+            msg::NEWSETELEM => Self::NewElements(Elements::read(family, body.attrs("elements"))?),
+            msg::DELSETELEM => Self::DeletedElements(Elements::read(family, body.attrs("elements"))?),
             msg::NEWGEN => Self::Generation(Generation::read(body.attrs("generation"))?),
             msg::TRACE => Self::Trace(TraceEvent::read(family, body.attrs("trace"))?),
             operation => Self::Other {

@@ -21,6 +21,18 @@ codes! {
 }
 
 codes! {
+    /// What a rule does to a set.
+    pub enum DynsetOp: u32 {
+        /// Puts an element in.
+        Add = 0,
+        /// Puts an element in, or its time anew.
+        Update = 1,
+        /// Takes an element out.
+        Delete = 2,
+    }
+}
+
+codes! {
     /// Inside or outside a range.
     pub enum RangeOp: u32 {
         /// Inside.

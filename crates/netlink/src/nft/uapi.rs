@@ -11,6 +11,12 @@ pub(super) mod msg {
     pub(crate) const NEWRULE: u8 = 6;
     pub(crate) const GETRULE: u8 = 7;
     pub(crate) const DELRULE: u8 = 8;
+    pub(crate) const NEWSET: u8 = 9;
+    pub(crate) const GETSET: u8 = 10;
+    pub(crate) const DELSET: u8 = 11;
+    pub(crate) const NEWSETELEM: u8 = 12;
+    pub(crate) const GETSETELEM: u8 = 13;
+    pub(crate) const DELSETELEM: u8 = 14;
     pub(crate) const NEWGEN: u8 = 15;
     pub(crate) const GETGEN: u8 = 16;
     pub(crate) const TRACE: u8 = 17;
@@ -54,6 +60,47 @@ pub(super) mod rule {
     pub(crate) const POSITION: u16 = 6;
     pub(crate) const USERDATA: u16 = 7;
     pub(crate) const COUNT: usize = 12;
+}
+
+pub(super) mod set {
+    pub(crate) const TABLE: u16 = 1;
+    pub(crate) const NAME: u16 = 2;
+    pub(crate) const FLAGS: u16 = 3;
+    pub(crate) const KEY_TYPE: u16 = 4;
+    pub(crate) const KEY_LENGTH: u16 = 5;
+    pub(crate) const DATA_TYPE: u16 = 6;
+    pub(crate) const DATA_LENGTH: u16 = 7;
+    pub(crate) const DESCRIPTION: u16 = 9;
+    pub(crate) const ID: u16 = 10;
+    pub(crate) const TIMEOUT: u16 = 11;
+    pub(crate) const USERDATA: u16 = 13;
+    /// `NFTA_SET_COUNT`.
+    pub(crate) const HELD: u16 = 20;
+    pub(crate) const COUNT: usize = 21;
+
+    pub(crate) mod description {
+        pub(crate) const SIZE: u16 = 1;
+        pub(crate) const CONCAT: u16 = 2;
+        pub(crate) const COUNT: usize = 3;
+        pub(crate) const FIELD_LENGTH: u16 = 1;
+    }
+}
+
+pub(super) mod element {
+    pub(crate) const KEY: u16 = 1;
+    pub(crate) const DATA: u16 = 2;
+    pub(crate) const EXPIRATION: u16 = 5;
+    pub(crate) const USERDATA: u16 = 6;
+    pub(crate) const KEY_END: u16 = 10;
+    pub(crate) const COUNT: usize = 12;
+}
+
+pub(super) mod elements {
+    pub(crate) const TABLE: u16 = 1;
+    pub(crate) const SET: u16 = 2;
+    pub(crate) const LIST: u16 = 3;
+    pub(crate) const SET_ID: u16 = 4;
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// `NFTA_LIST_ELEM`.

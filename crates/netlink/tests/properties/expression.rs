@@ -25,7 +25,7 @@ pub fn parts() -> impl Strategy<Value = Parts> {
         "[a-zA-Z0-9._-]{1,31}",
         [bytes(), bytes()],
         any::<[bool; 4]>(),
-        0..24_usize,
+        0..25_usize,
     )
         .prop_map(|(numbers, wide, name, bytes, options, pick)| Parts {
             numbers,
@@ -216,6 +216,14 @@ fn last_expressions(parts: &Parts) -> Expr<'_> {
             name,
             revision: a,
             info,
+        },
+        23 => Expr::Hash {
+            sreg: Register(a),
+            dreg: Register(b),
+            len: c,
+            modulus: parts.numbers[3],
+            seed: first.then_some(parts.numbers[4]),
+            offset: parts.numbers[5],
         },
         _ => Expr::XtTarget {
             name,

@@ -5,12 +5,12 @@ use netlink::message::{Message, Messages, Reply};
 use netlink::nfnl::Family;
 use netlink::nft::Expr;
 use netlink::packet::PacketView;
-use netlink::{conntrack, ipset, nfacct, nft, xt};
+use netlink::{conntrack, ipset, ipvs, nfacct, nft, sock_diag, xt};
 use proptest::prelude::*;
 
 use super::framed;
 
-const CAPTURES: [&[u8]; 10] = [
+const CAPTURES: [&[u8]; 12] = [
     include_bytes!("../data/chain-rules.bin"),
     include_bytes!("../data/forms.v4.bin"),
     include_bytes!("../data/forms.v6.bin"),
@@ -21,6 +21,8 @@ const CAPTURES: [&[u8]; 10] = [
     include_bytes!("../data/conntrack.bin"),
     include_bytes!("../data/nfacct.bin"),
     include_bytes!("../data/error-text.bin"),
+    include_bytes!("../data/own-table.bin"),
+    include_bytes!("../data/own-table.ack.bin"),
 ];
 
 /// Runs every decoder over a buffer.
@@ -35,9 +37,14 @@ fn read_everything(buffer: &[u8]) {
 
 fn read_message(message: Message<'_>) {
     let _ = nft::dump_generation(message);
+    for offset in (0..message.header.length.min(400)).step_by(3) {
+        let _ = nft::element_at(message, offset);
+    }
     let _ = conntrack::Message::read(message);
     let _ = nfacct::Object::read(message);
     let _ = ipset::read_name(message);
+    let _ = sock_diag::Socket::read(message);
+    let _ = (ipvs::read_family(message), ipvs::read_server(message));
     match nft::Message::read(message) {
         Ok(nft::Message::NewRule(rule) | nft::Message::DeletedRule(rule)) => {
             for expression in rule.expressions {

@@ -97,7 +97,11 @@ proptest! {
         };
         let mut batch = Batch::new(5, Some(3));
         batch.push(&change).unwrap();
+        let open = batch.clone().rehearsal().unwrap();
         let batch = batch.finish().unwrap();
+        // The same, but for the message that makes it count: a header and the family's word.
+        assert_eq!(batch.bytes.len(), open.bytes.len() + 20);
+        assert!(batch.bytes.starts_with(&open.bytes));
         let message = Messages::new(&batch.bytes).nth(1).unwrap().unwrap();
         let nft::Message::NewRule(rule) = nft::Message::read(message).unwrap() else { panic!("not a rule") };
         prop_assert_eq!(rule.expressions, expressions);
