@@ -51,6 +51,15 @@ impl Disturbance {
         }
     }
 
+    /// Something happened that a look finds.
+    pub fn look(by: Option<Arc<str>>) -> Disturbance {
+        Disturbance {
+            suspects: BTreeSet::new(),
+            extent: Extent::Look,
+            by,
+        }
+    }
+
     /// Takes in that somebody edited a chain; says whether it concerns us.
     ///
     /// Rules that others add to built-in chains are theirs; rules that they delete there may have been our jumps.
@@ -84,6 +93,18 @@ impl Disturbance {
         if other.by.is_some() {
             self.by = other.by;
         }
+    }
+}
+
+/// What waits may grow.
+pub(crate) trait Merge {
+    /// Adds another.
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for Disturbance {
+    fn merge(&mut self, other: Disturbance) {
+        Disturbance::merge(self, other);
     }
 }
 

@@ -5,6 +5,8 @@ use iptables::diff::harm::Harm;
 use iptables::diff::observe::{Observation, Reading};
 use iptables::plan::Step;
 use model::{Family, Note, ServiceName};
+use nftables::ast::ElementKey;
+use nftables::step as nft;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ pub enum Answer {
     Committed,
     /// The step was not carried out, or not whole.
     CommitFailed(Failure),
+    /// The kernel refused a step of nftables mode, and named the element that it did not want.
+    NftRefused(Failure, ElementKey),
     /// What was read.
     Observed {
         /// The generation of `nf_tables` just before the reading; `None` where there is no such thing.
@@ -24,6 +28,8 @@ pub enum Answer {
     },
     /// Nothing was read, since the generation is the one that was named.
     Unchanged,
+    /// What was read of a table of nftables mode.
+    NftObserved(Box<nft::Observation>),
     /// Reading failed.
     ObserveFailed(Failure),
 }
@@ -40,9 +46,11 @@ pub struct Failure {
 /// What a failure lies in. It decides who has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// In the host: a missing tool, no permission, a lock that another holds, a kernel that is too slow. Nothing of
-    /// this family would go through now.
+    /// In the host: a missing tool, no permission, a kernel that is too slow. Nothing of this family would go through
+    /// now.
     Host,
+    /// In somebody else's work: a lock that another holds. Nothing would go through now, and at any moment it may.
+    Busy,
     /// In what was asked, as far as one can tell: a smaller step may go through.
     Content,
     /// In the size of what was asked: the same goes through in smaller steps, now and later.
@@ -61,6 +69,10 @@ pub enum Effect {
         /// Unless the generation of `nf_tables` is this one.
         unless: Option<u32>,
     },
+    /// Carry out this step of nftables mode.
+    NftCommit(nft::Step),
+    /// Read this back of a table of nftables mode.
+    NftObserve(nft::Reading),
 }
 
 /// What the engine has to tell.
@@ -74,6 +86,14 @@ pub enum Report {
         services: Vec<ServiceName>,
         /// How much it wrote.
         size: StepSize,
+    },
+    /// The kernel's rules for these services are what is wanted already: nothing was written for them. What else their
+    /// objects say, such as which endpoints there are that no rule leads to, may have changed.
+    AsItIs {
+        /// The family.
+        family: Family,
+        /// The services.
+        services: Vec<ServiceName>,
     },
     /// A step or a reading failed. What it was about stays pending.
     Failed {
@@ -145,11 +165,11 @@ pub enum Report {
 /// How much a step writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepSize {
-    /// Chains written.
+    /// Chains written; in nftables mode those made or given other rules.
     pub chains: usize,
-    /// Rules written, in those chains and one by one.
+    /// Rules written, in those chains and one by one; in nftables mode, elements put in.
     pub rules: usize,
-    /// Rules deleted one by one.
+    /// Rules deleted one by one; in nftables mode, elements taken out.
     pub deleted: usize,
     /// Chains deleted.
     pub removed: usize,

@@ -10,13 +10,14 @@
 
 mod answer;
 mod batching;
-mod disturbed;
+pub(crate) mod disturbed;
 
 use crate::disturbance::{Disturbance, Extent};
 use crate::event::{Effect, Report, RunKind, StepSize};
+use crate::failures::Failures;
 use crate::fault::{Fault, Seeded};
-use crate::pace::{Backoff, Pace};
-use crate::queue::{Item, Queue, Rank};
+use crate::queue::{Item, Rank};
+use crate::runs::Runs;
 use crate::world::World;
 use crate::{Backend, EngineConfig, Status};
 use disturbed::Disturbed;
@@ -24,12 +25,8 @@ use iptables::diff::batch::Batch;
 use iptables::diff::have::Have;
 use iptables::diff::observe::Reading;
 use iptables::plan::Step;
-use model::Family;
-use std::collections::{BTreeMap, BTreeSet};
+use model::{Family, ServiceName};
 use std::time::Duration;
-
-/// After so many failures in a row without a success, something is wrong that smaller steps don't find.
-const FAILURES_BEFORE_WAITING: u32 = 8;
 
 /// The loop of one family.
 #[derive(Debug)]
@@ -39,20 +36,13 @@ pub(crate) struct FamilyLoop {
     have: Have,
     /// What must be read before anything is written.
     need: Need,
-    /// Changes that no run has taken yet.
-    changed: Changes,
-    queue: Queue,
-    run: Option<Run>,
-    /// Items whose own step was refused, each of which waits by itself.
-    troubled: BTreeMap<Item, Trouble>,
+    runs: Runs,
+    failures: Failures,
     /// A sweep waits until no item is troubled: what nobody wants is only known then.
     sweep_waits: bool,
     out: Option<Outstanding>,
     /// The rest of a batch that takes two steps.
     follow_up: Option<Box<Work>>,
-    pace: Pace,
-    backoff: Backoff,
-    failures: Failures,
     /// How many services a step may have now: fewer after a refused step.
     step_limit: usize,
     /// The most it grows to again: fewer after a step was too large.
@@ -63,8 +53,6 @@ pub(crate) struct FamilyLoop {
     verifying: Option<Disturbance>,
     /// The generation at the last look.
     generation: Option<u32>,
-    /// When the last full sync ended.
-    last_full: Option<Duration>,
     reports: Vec<Report>,
     seeded: Seeded,
 }
@@ -81,43 +69,6 @@ enum Need {
     Doubted,
     /// All of it.
     Everything,
-}
-
-#[derive(Debug, Default)]
-struct Changes {
-    items: BTreeSet<Item>,
-    /// When the oldest of them came.
-    since: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    since: Duration,
-    kind: RunKind,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Trouble {
-    failures: u32,
-    retry_at: Duration,
-    since: Duration,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Failures {
-    /// Of steps.
-    steps: u32,
-    /// Of readings.
-    readings: u32,
-    /// Since the last time that nothing was wrong.
-    unrecovered: u32,
-    blocked_until: Duration,
-}
-
-impl Failures {
-    fn in_a_row(self) -> u32 {
-        self.steps + self.readings
-    }
 }
 
 /// What an answer is awaited for.
@@ -139,7 +90,6 @@ struct Work {
 
 impl FamilyLoop {
     pub(crate) fn new(family: Family, config: &EngineConfig, seeded: Seeded) -> FamilyLoop {
-        let first_wait = config.min_sync.max(Duration::from_secs(1));
         let need = if seeded.has(Fault::NothingAdopted) {
             Need::Nothing
         } else {
@@ -149,23 +99,17 @@ impl FamilyLoop {
             family,
             have: Have::new(family),
             need,
-            changed: Changes::default(),
-            queue: Queue::default(),
-            run: None,
-            troubled: BTreeMap::new(),
+            runs: Runs::new(family, config),
+            failures: Failures::new(family, config),
             sweep_waits: false,
             out: None,
             follow_up: None,
-            pace: Pace::new(config.min_sync),
-            backoff: Backoff::new(first_wait, config.sync_period.max(config.min_sync), config.seed),
-            failures: Failures::default(),
             step_limit: config.step_services.max(1),
             step_most: config.step_services.max(1),
             next_look: Duration::ZERO,
             disturbed: Disturbed::default(),
             verifying: None,
             generation: None,
-            last_full: None,
             reports: Vec::new(),
             config: config.clone(),
             seeded,
@@ -174,11 +118,22 @@ impl FamilyLoop {
 
     /// Something changed, and waits for the next run.
     pub(crate) fn change(&mut self, items: impl IntoIterator<Item = Item>, now: Duration) {
-        let before = self.changed.items.len();
-        self.changed.items.extend(items);
-        if self.changed.items.len() > before {
-            self.changed.since.get_or_insert(now);
+        for item in items {
+            self.runs.change(item.rank(), item, now);
         }
+    }
+
+    /// Services may be concerned by what is not theirs, such as the node's zone. They wait like others, and are settled
+    /// behind those that changed themselves.
+    pub(crate) fn reconsider(&mut self, services: impl Iterator<Item = (Rank, ServiceName)>, now: Duration) {
+        for (rank, name) in services {
+            self.runs.change(rank, Item::Service(name), now);
+        }
+    }
+
+    /// What the kernel refuses by itself.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &Item> {
+        self.failures.troubled()
     }
 
     /// Somebody else wrote into our tables.
@@ -188,7 +143,7 @@ impl FamilyLoop {
 
     /// What is to be done now, if anything. Nothing while an answer is awaited.
     pub(crate) fn next(&mut self, world: &World, now: Duration) -> Option<Effect> {
-        if self.out.is_some() || now < self.failures.blocked_until {
+        if self.out.is_some() || now < self.failures.blocked_until() {
             return None;
         }
         if let Some(effect) = self.follow_up() {
@@ -198,10 +153,10 @@ impl FamilyLoop {
         if let Some(effect) = self.observe() {
             return Some(effect);
         }
-        self.take(now);
+        self.runs.take_changes(now);
         self.retry_troubled(now);
         let effect = self.commit(world);
-        if effect.is_none() && self.queue.is_empty() {
+        if effect.is_none() {
             self.end_run(now);
         }
         effect
@@ -213,21 +168,18 @@ impl FamilyLoop {
         if self.out.is_some() {
             return None;
         }
-        let busy = self.need != Need::Nothing || !self.queue.is_empty() || self.follow_up.is_some();
-        if busy || self.run.is_some() {
-            return Some(self.failures.blocked_until);
+        if self.need != Need::Nothing || self.runs.is_busy() || self.follow_up.is_some() {
+            return Some(self.failures.blocked_until());
         }
-        let changed = self.changed.since.map(|_| self.pace.earliest());
-        let troubled = self.troubled.values().map(|trouble| trouble.retry_at).min();
         let times = [
-            changed,
-            troubled,
+            self.runs.changes_due(),
+            self.failures.retry_at(),
             Some(self.next_look),
             self.disturbed.at(),
-            self.full_at(),
+            self.runs.full_at(),
         ];
         let first = times.into_iter().flatten().min()?;
-        Some(first.max(self.failures.blocked_until))
+        Some(first.max(self.failures.blocked_until()))
     }
 
     pub(crate) fn take_reports(&mut self) -> Vec<Report> {
@@ -235,19 +187,15 @@ impl FamilyLoop {
     }
 
     pub(crate) fn status(&self) -> Status {
-        let troubled = self.troubled.values().map(|trouble| trouble.since).min();
-        let run = self.run.map(|run| run.since);
+        let pending = self.runs.pending_since().into_iter();
         Status {
-            pending_since: [self.changed.since, troubled, run].into_iter().flatten().min(),
+            pending_since: pending.chain(self.failures.troubled_since()).min(),
             failures_in_a_row: self.failures.in_a_row(),
-            last_full_sync: self.last_full,
-            queued: self.queue.len() + self.changed.items.len(),
-            refused: self.troubled.len(),
+            last_full_sync: self.runs.last_full(),
+            queued: self.runs.queued(),
+            refused: self.failures.troubled().len(),
+            rules: self.have.rules(),
         }
-    }
-
-    fn full_at(&self) -> Option<Duration> {
-        self.last_full.map(|last| last + self.config.full_sync)
     }
 
     fn follow_up(&mut self) -> Option<Effect> {
@@ -259,7 +207,7 @@ impl FamilyLoop {
 
     /// Looks and full syncs that are due.
     fn ask_for_readings(&mut self, now: Duration) {
-        if self.full_at().is_some_and(|at| at <= now) && !self.is_full_run() {
+        if self.runs.is_full_due(now) {
             self.need = Need::Everything;
         } else if self.next_look <= now {
             self.need = self.need.max(Need::Look);
@@ -271,12 +219,12 @@ impl FamilyLoop {
 
     /// What somebody else touched is read with the next reading.
     fn verify(&mut self, now: Duration) {
-        if self.disturbed.extent() == Extent::Everything && self.run.is_some() {
+        if self.disturbed.extent() == Extent::Everything && self.runs.since().is_some() {
             // A reading of everything begins its run anew.
             return;
         }
         let disturbance = self.disturbed.take(now);
-        if self.need == Need::Everything && self.last_full.is_none() {
+        if self.need == Need::Everything && self.runs.last_full().is_none() {
             // Nothing is known yet that could have been harmed.
             return;
         }
@@ -287,15 +235,13 @@ impl FamilyLoop {
         self.verifying = Some(disturbance);
     }
 
-    fn is_full_run(&self) -> bool {
-        self.run.is_some_and(|run| run.kind == RunKind::Full)
-    }
-
     fn observe(&mut self) -> Option<Effect> {
         let (reading, unless) = match self.need {
             Need::Nothing => return None,
             // All of a table is read there in any case, and nothing else tells of a rule that is lost in it.
-            Need::Look if self.is_legacy() => (Reading::look_and(self.have.all_chains()), None),
+            Need::Look | Need::Verify | Need::Doubted if self.is_legacy() => {
+                (Reading::look_and(self.have.all_chains()), None)
+            }
             Need::Look => (Reading::look(), self.generation),
             Need::Verify | Need::Doubted => {
                 let suspects = self.verifying.iter().flat_map(|verifying| &verifying.suspects);
@@ -308,59 +254,24 @@ impl FamilyLoop {
         Some(Effect::Observe { reading, unless })
     }
 
-    /// Takes what changed into a run, in one piece, when the least time since the last one is over.
-    fn take(&mut self, now: Duration) {
-        let Some(since) = self.changed.since else {
-            return;
-        };
-        if now < self.pace.earliest() {
-            return;
-        }
-        let Changes { items, .. } = std::mem::take(&mut self.changed);
-        for item in items {
-            let rank = answer::rank_of(&item);
-            self.queue.push(rank, item);
-        }
-        self.begin_run(since, RunKind::Changes);
-        self.pace.ended(now);
-    }
-
-    fn begin_run(&mut self, since: Duration, kind: RunKind) {
-        self.run = Some(match self.run {
-            Some(run) => Run {
-                since: run.since.min(since),
-                kind: run.kind.max(kind),
-            },
-            None => Run { since, kind },
-        });
-    }
-
     fn retry_troubled(&mut self, now: Duration) {
-        for (item, trouble) in &self.troubled {
-            if trouble.retry_at <= now {
-                self.queue.push(Rank::Changed, item.clone());
-            }
+        for (item, _) in self.failures.due(now) {
+            self.runs.queue.push(Rank::Changed, item.clone());
         }
-        if !self.queue.is_empty() {
-            let since = self.troubled.values().map(|trouble| trouble.since).min();
-            self.begin_run(since.unwrap_or(now), RunKind::Changes);
+        if !self.runs.queue.is_empty() {
+            let since = self.failures.troubled_since();
+            self.runs.begin(since.unwrap_or(now), RunKind::Changes);
         }
     }
 
     fn end_run(&mut self, now: Duration) {
-        let Some(run) = self.run.take() else {
+        let Some(in_sync) = self.runs.end(now) else {
             return;
         };
-        self.pace.ended(now);
-        if run.kind == RunKind::Full {
-            self.last_full = Some(now);
-        }
-        if self.troubled.is_empty() {
-            self.reports.push(Report::InSync {
-                family: self.family,
-                since: run.since,
-                run: run.kind,
-            });
+        if self.failures.has_no_trouble() {
+            // What a failed step was about has been read since, and needs no step any more.
+            self.reports.extend(self.failures.step_worked());
+            self.reports.push(in_sync);
         }
     }
 

@@ -37,11 +37,37 @@ pub enum Fault {
     RefusedBlocksAll,
     /// Dispatch rules are written anew with every change of a service.
     DispatchAlwaysRewritten,
+    /// Nftables mode: a failed step is not tried again.
+    NftFailedStepForgotten,
+    /// Nftables mode: nothing is read after a failed step.
+    NftFailedStepTrusted,
+    /// Nftables mode: a step without an answer is taken to have changed nothing.
+    NftNoAnswerTrusted,
+    /// Nftables mode: a new process takes the sets to be empty.
+    NftNothingAdopted,
+    /// Nftables mode: what nobody wants after adoption is left.
+    NftNeverSweeps,
+    /// Nftables mode: nothing waits for packets that are on their way.
+    NftRetiredAtOnce,
+    /// Nftables mode: what waited for packets on their way is left.
+    NftRetirementForgotten,
+    /// Nftables mode: who takes a frontend goes into one batch with who loses it.
+    NftCrossedTogether,
+    /// Nftables mode: lists of a new size come without the chains for them.
+    NftShapesForgotten,
+    /// Nftables mode: the node's elements are those of the start.
+    NftNodeForgotten,
+    /// Nftables mode: elements that others touched are left as they are.
+    NftToldForgotten,
+    /// Nftables mode: chains and sets that others touched are left as they are.
+    NftFrameForgotten,
+    /// Nftables mode: another's table is taken over before ours is filled.
+    NftTakenOverEmpty,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 30] = [
         Fault::StaleChainsKept,
         Fault::OneFamilyForgotten,
         Fault::LocalListForgotten,
@@ -59,6 +85,19 @@ impl Fault {
         Fault::NeverSweeps,
         Fault::RefusedBlocksAll,
         Fault::DispatchAlwaysRewritten,
+        Fault::NftFailedStepForgotten,
+        Fault::NftFailedStepTrusted,
+        Fault::NftNoAnswerTrusted,
+        Fault::NftNothingAdopted,
+        Fault::NftNeverSweeps,
+        Fault::NftRetiredAtOnce,
+        Fault::NftRetirementForgotten,
+        Fault::NftCrossedTogether,
+        Fault::NftShapesForgotten,
+        Fault::NftNodeForgotten,
+        Fault::NftToldForgotten,
+        Fault::NftFrameForgotten,
+        Fault::NftTakenOverEmpty,
     ];
 }
 

@@ -14,33 +14,44 @@
 
 pub mod disturbance;
 pub mod event;
+mod failures;
 mod family;
 pub mod fault;
+mod nft;
 mod pace;
 mod queue;
+pub mod rehearsal;
+mod runs;
 mod world;
 
 pub use disturbance::Disturbance;
 pub use event::{About, Answer, Cause, Effect, Failure, Report, RunKind, StepSize};
+pub use nft::{Foreign, ForeignExtent};
+use queue::Rank;
+
 pub use queue::Item;
 
 use family::FamilyLoop;
 use fault::{Fault, Seeded};
 use iptables::build::{Capabilities, InvalidPackets};
+use iptables::diff::count::RuleCount;
 use model::object::Kind;
 use model::snapshot::{Change, Snapshot};
 use model::{Family, NodeFacts, PerFamily, ServiceName, Settings};
+use nft::NftLoop;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use world::{NodeChange, World};
 
-/// Which of the two kernel interfaces the iptables tools talk to. They differ in what a step costs and in its order.
+/// Which of the kernel interfaces rules go through. They differ in what a step costs and in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// `nf_tables`: many small steps.
     NfTables,
     /// `x_tables`: every step costs the whole table.
     Legacy,
+    /// Not the tools: a table of our own, by netlink (nftables mode).
+    OwnTable,
 }
 
 /// How the engine goes about it.
@@ -61,6 +72,9 @@ pub struct EngineConfig {
     /// Measured at 10,000 services with 10 endpoints on kernel 6.18 with iptables 1.8.9, CPU of all restores together:
     /// 20.6 s in steps of 100, 16.5 s of 200, 16.7 s of 400, 16.0 s of 800.
     pub step_services: usize,
+    /// How many elements one step of nftables mode writes at most, but for those of a single service that do not fit
+    /// otherwise: 10,000, about 1 MiB. A host that grants smaller socket buffers has smaller steps.
+    pub step_elements: usize,
     /// Seeds the spread of waits, so that nodes do not try together.
     pub seed: u64,
 }
@@ -73,6 +87,7 @@ impl Default for EngineConfig {
             sync_period: Duration::from_secs(30),
             full_sync: Duration::from_hours(1),
             step_services: 200,
+            step_elements: 10_000,
             seed: 0,
         }
     }
@@ -96,8 +111,12 @@ pub enum Event {
     Listed(Kind),
     /// The node's facts are these now.
     Facts(NodeFacts),
+    /// The settings are these now: some of them follow from the node.
+    Settings(Settings),
     /// Somebody else wrote into a family's tables.
     Disturbed(Family, Disturbance),
+    /// Somebody else wrote into a family's table of nftables mode.
+    NftDisturbed(Family, Foreign),
     /// A family's effect was carried out, or failed.
     Answer(Family, Answer),
 }
@@ -115,13 +134,15 @@ pub struct Status {
     pub queued: usize,
     /// How many of them were refused by themselves.
     pub refused: usize,
+    /// How many rules there are in our chains.
+    pub rules: RuleCount,
 }
 
 /// The control loop.
 #[derive(Debug)]
 pub struct Engine {
     world: World,
-    families: PerFamily<Option<FamilyLoop>>,
+    families: PerFamily<Option<Loop>>,
     /// Kinds whose first list has not come yet.
     awaited: BTreeSet<Kind>,
     reports: Vec<Report>,
@@ -146,7 +167,7 @@ impl Engine {
         let capabilities = PerFamily::from_fn(|family| host.families.get(family).unwrap_or(any));
         let families = PerFamily::from_fn(|family| {
             let present = host.families.get(family).is_some();
-            present.then(|| FamilyLoop::new(family, config, seeded))
+            present.then(|| Loop::new(family, config, seeded))
         });
         Engine {
             world: World::new(settings, facts, capabilities, host.invalid, seeded),
@@ -161,14 +182,27 @@ impl Engine {
     pub fn handle(&mut self, event: Event, now: Duration) {
         match event {
             Event::Changed(change) => self.changed(change, now),
-            Event::Listed(kind) => drop(self.awaited.remove(&kind)),
+            Event::Listed(kind) => {
+                if self.awaited.remove(&kind) && self.awaited.is_empty() {
+                    self.world.compact();
+                }
+            }
             Event::Facts(facts) => {
                 let change = self.world.set_facts(facts);
                 self.node_changed(change, now);
             }
+            Event::Settings(settings) => {
+                let change = self.world.set_settings(settings);
+                self.node_changed(change, now);
+            }
             Event::Disturbed(family, disturbance) => {
-                if let Some(family) = self.families.get_mut(family) {
+                if let Some(Loop::Iptables(family)) = self.families.get_mut(family) {
                     family.disturb(disturbance, now);
+                }
+            }
+            Event::NftDisturbed(family, foreign) => {
+                if let Some(Loop::Nftables(family)) = self.families.get_mut(family) {
+                    family.disturb(foreign, now);
                 }
             }
             Event::Answer(family, answer) => {
@@ -186,8 +220,15 @@ impl Engine {
         if !self.awaited.is_empty() {
             return None;
         }
-        self.count();
-        self.families.get_mut(family).as_mut()?.next(&self.world, now)
+        // Only iptables mode's rules depend on the count; in nftables mode it is made while the kernel is at work.
+        if !matches!(self.families.get(family), Some(Loop::Nftables(_))) {
+            self.count();
+        }
+        let effect = self.families.get_mut(family).as_mut()?.next(&self.world, now);
+        if effect.is_none() {
+            self.count();
+        }
+        effect
     }
 
     /// When [`Engine::next`] may have something for a family without another event; a time that has passed means now.
@@ -211,7 +252,13 @@ impl Engine {
 
     /// How a family is doing; `None` for one that this host does not have.
     pub fn status(&self, family: Family) -> Option<Status> {
-        self.families.get(family).as_ref().map(FamilyLoop::status)
+        self.families.get(family).as_ref().map(Loop::status)
+    }
+
+    /// What the kernel refuses of a family by itself, and is tried again by itself.
+    pub fn refused(&self, family: Family) -> impl Iterator<Item = &Item> {
+        let family = self.families.get(family).as_ref();
+        family.into_iter().flat_map(Loop::refused)
     }
 
     /// Whether both lists have come.
@@ -248,22 +295,34 @@ impl Engine {
         }
         let change = self.world.tell_node(&touched.nodes);
         self.node_changed(change, now);
+        if !touched.service_cidrs.is_empty() {
+            self.service_cidrs_changed(now);
+        }
+    }
+
+    /// Only nftables mode has rules for networks of cluster IPs.
+    fn service_cidrs_changed(&mut self, now: Duration) {
+        for family in Family::ALL {
+            if let Some(Loop::Nftables(family)) = self.families.get_mut(family) {
+                family.change([Item::Node], now);
+            }
+        }
     }
 
     fn node_changed(&mut self, change: NodeChange, now: Duration) {
-        let mut items = Vec::new();
         match change {
-            NodeChange::Nothing => {}
-            NodeChange::NodePart if self.seeded.has(Fault::TailForgotten) => {}
-            NodeChange::NodePart => items.push(Item::Node),
-            NodeChange::Everything => {
-                items.push(Item::Node);
-                items.extend(self.world.services().cloned().map(Item::Service));
-            }
+            NodeChange::Nothing => return,
+            NodeChange::NodePart if self.seeded.has(Fault::TailForgotten) => return,
+            NodeChange::NodePart | NodeChange::Everything => {}
         }
+        let world = &self.world;
         for family in Family::ALL {
-            if let Some(family) = self.families.get_mut(family) {
-                family.change(items.iter().cloned(), now);
+            let Some(family) = self.families.get_mut(family) else {
+                continue;
+            };
+            family.change([Item::Node], now);
+            if change == NodeChange::Everything {
+                family.reconsider(world.services().map(|name| (world.rank(name), name.clone())), now);
             }
         }
     }
@@ -281,11 +340,85 @@ impl Engine {
     fn rewrite_at_threshold(&mut self, reports: &[Report]) {
         for report in reports {
             if let Report::EndpointComments { family, .. } = report
-                && let Some(family) = self.families.get_mut(*family)
+                && let Some(Loop::Iptables(family)) = self.families.get_mut(*family)
             {
                 family.distrust_chains();
                 family.change(self.world.services().cloned().map(Item::Service), Duration::ZERO);
             }
+        }
+    }
+}
+
+/// One family's loop, by mode.
+#[derive(Debug)]
+enum Loop {
+    Iptables(Box<FamilyLoop>),
+    Nftables(Box<NftLoop>),
+}
+
+impl Loop {
+    fn new(family: Family, config: &EngineConfig, seeded: Seeded) -> Loop {
+        match config.backend {
+            Backend::OwnTable => Loop::Nftables(Box::new(NftLoop::new(family, config, seeded))),
+            Backend::NfTables | Backend::Legacy => {
+                Loop::Iptables(Box::new(FamilyLoop::new(family, config, seeded)))
+            }
+        }
+    }
+
+    fn change(&mut self, items: impl IntoIterator<Item = Item>, now: Duration) {
+        match self {
+            Loop::Iptables(family) => family.change(items, now),
+            Loop::Nftables(family) => family.change(items, now),
+        }
+    }
+
+    fn answer(&mut self, world: &World, answer: Answer, now: Duration) {
+        match self {
+            Loop::Iptables(family) => family.answer(world, answer, now),
+            Loop::Nftables(family) => family.answer(world, answer, now),
+        }
+    }
+
+    fn next(&mut self, world: &World, now: Duration) -> Option<Effect> {
+        match self {
+            Loop::Iptables(family) => family.next(world, now),
+            Loop::Nftables(family) => family.next(world, now),
+        }
+    }
+
+    fn wake_at(&self) -> Option<Duration> {
+        match self {
+            Loop::Iptables(family) => family.wake_at(),
+            Loop::Nftables(family) => family.wake_at(),
+        }
+    }
+
+    fn take_reports(&mut self) -> Vec<Report> {
+        match self {
+            Loop::Iptables(family) => family.take_reports(),
+            Loop::Nftables(family) => family.take_reports(),
+        }
+    }
+
+    fn reconsider(&mut self, services: impl Iterator<Item = (Rank, ServiceName)>, now: Duration) {
+        match self {
+            Loop::Iptables(family) => family.reconsider(services, now),
+            Loop::Nftables(family) => family.reconsider(services, now),
+        }
+    }
+
+    fn refused(&self) -> Box<dyn Iterator<Item = &Item> + '_> {
+        match self {
+            Loop::Iptables(family) => Box::new(family.refused()),
+            Loop::Nftables(family) => Box::new(family.refused()),
+        }
+    }
+
+    fn status(&self) -> Status {
+        match self {
+            Loop::Iptables(family) => family.status(),
+            Loop::Nftables(family) => family.status(),
         }
     }
 }

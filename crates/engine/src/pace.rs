@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The least time between the end of one run and the start of the next (control.md 8.1).
+/// The least time between the end of one run and the start of the next; no bursts, as in upstream's
+/// `BoundedFrequencyRunner`.
 #[derive(Clone, Debug)]
 pub struct Pace {
     min: Duration,

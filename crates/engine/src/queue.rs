@@ -14,6 +14,25 @@ pub enum Item {
     Sweep,
 }
 
+impl Item {
+    /// When it comes once it changed.
+    pub fn rank(&self) -> Rank {
+        match self {
+            Item::Node => Rank::Node,
+            Item::Service(_) => Rank::Changed,
+            Item::Sweep => Rank::Sweep,
+        }
+    }
+
+    /// The service, if it is one.
+    pub fn service(&self) -> Option<&ServiceName> {
+        match self {
+            Item::Service(name) => Some(name),
+            Item::Node | Item::Sweep => None,
+        }
+    }
+}
+
 /// When an item comes, seen from the others of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
@@ -54,11 +73,11 @@ impl Queue {
         self.order.first().map(|(_, item)| item)
     }
 
-    /// Takes the item that comes first.
-    pub fn pop(&mut self) -> Option<Item> {
-        let (_, item) = self.order.pop_first()?;
+    /// Takes the item that comes first, and says when it came.
+    pub fn pop(&mut self) -> Option<(Rank, Item)> {
+        let (rank, item) = self.order.pop_first()?;
         self.ranks.remove(&item);
-        Some(item)
+        Some((rank, item))
     }
 
     /// Whether there is nothing left to do.
@@ -88,7 +107,7 @@ mod tests {
         queue.push(Rank::Changed, service("z"));
         queue.push(Rank::First, service("dns"));
         queue.push(Rank::Node, Item::Node);
-        let order: Vec<Item> = std::iter::from_fn(|| queue.pop()).collect();
+        let order: Vec<Item> = std::iter::from_fn(|| queue.pop()).map(|(_, item)| item).collect();
         assert_eq!(
             order,
             [
@@ -109,6 +128,7 @@ mod tests {
         queue.push(Rank::Rest, service("a"));
         assert_eq!(queue.len(), 1);
         queue.push(Rank::Rest, service("0"));
-        assert_eq!(queue.pop(), Some(service("a")));
+        assert_eq!(queue.pop(), Some((Rank::Changed, service("a"))));
+        assert_eq!(queue.pop(), Some((Rank::Rest, service("0"))));
     }
 }

@@ -3,13 +3,14 @@
 use crate::event::Report;
 use crate::fault::{Fault, Seeded};
 use crate::queue::Rank;
+use ipnet::IpNet;
 use iptables::build::{
     self, BuildContext, Capabilities, EndpointComments, InvalidPackets, NodeRules, ServiceRules,
 };
-use model::crossing::{ListedEndpoints, listed_by};
+use model::crossing::{ClaimKey, ListedEndpoints, listed_by};
 use model::resolve::{Context, resolve, resolve_node};
 use model::snapshot::{Change, Snapshot, Touched};
-use model::{DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
+use model::{DesiredNode, DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The objects, the node and the settings.
@@ -23,7 +24,7 @@ pub(crate) struct World {
     /// Services whose counts and notes are of an earlier state.
     uncounted: BTreeSet<ServiceName>,
     /// How many endpoints each service lists: the parts of the large-cluster count.
-    listed: BTreeMap<ServiceName, PerFamily<usize>>,
+    listed: BTreeMap<ServiceName, PerFamily<u32>>,
     totals: PerFamily<ListedEndpoints>,
     /// The notes of services that have any.
     notes: BTreeMap<ServiceName, Vec<Note>>,
@@ -61,6 +62,11 @@ impl World {
             notes: BTreeMap::new(),
             seeded,
         }
+    }
+
+    /// Gives back the room that many objects, each taken in after the one before, take too much.
+    pub(crate) fn compact(&mut self) {
+        self.snapshot.compact();
     }
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
@@ -108,6 +114,15 @@ impl World {
         }
     }
 
+    /// Takes over new settings.
+    pub(crate) fn set_settings(&mut self, settings: Settings) -> NodeChange {
+        if std::mem::replace(&mut self.settings, settings) == self.settings {
+            NodeChange::Nothing
+        } else {
+            NodeChange::Everything
+        }
+    }
+
     /// All services there are.
     pub(crate) fn services(&self) -> impl Iterator<Item = &ServiceName> {
         self.snapshot.services().map(|service| &service.name)
@@ -137,6 +152,31 @@ impl World {
             &resolve_node(family, &self.facts, &self.settings),
             &self.context(family),
         )
+    }
+
+    /// What is wanted of one service; `None` when it is gone, or wants nothing of the family.
+    pub(crate) fn desired(&self, family: Family, name: &ServiceName) -> Option<DesiredService> {
+        self.resolve(family, name).0
+    }
+
+    /// What no service owns.
+    pub(crate) fn desired_node(&self, family: Family) -> DesiredNode {
+        resolve_node(family, &self.facts, &self.settings)
+    }
+
+    /// Who has the better claim to a frontend.
+    pub(crate) fn winner(&self, key: ClaimKey) -> Option<&ServiceName> {
+        self.snapshot.claims().winner(key, &self.settings.external_ips)
+    }
+
+    /// The networks that cluster IPs come from, sorted.
+    pub(crate) fn service_cidrs(&self) -> Vec<IpNet> {
+        let cidrs = self
+            .snapshot
+            .service_cidrs()
+            .flat_map(|cidr| cidr.cidrs.iter().copied());
+        let all: BTreeSet<IpNet> = cidrs.collect();
+        all.into_iter().collect()
     }
 
     /// The rules that no service owns.
@@ -176,12 +216,13 @@ impl World {
         let counts = PerFamily::from_fn(|family| {
             let (desired, new) = self.resolve(family, &name);
             notes.extend(new);
-            desired.as_ref().map_or(0, listed_by)
+            let count = desired.as_ref().map_or(0, listed_by);
+            u32::try_from(count).expect("invariant: objects are smaller than 4 GiB")
         });
         let known = self.listed.remove(&name).unwrap_or_default();
         for family in Family::ALL {
             let total = self.totals.get_mut(family);
-            total.replace(*known.get(family), *counts.get(family));
+            total.replace(*known.get(family) as usize, *counts.get(family) as usize);
         }
         if counts != PerFamily::default() {
             self.listed.insert(name.clone(), counts);

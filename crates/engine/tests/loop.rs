@@ -5,14 +5,16 @@
 mod support;
 
 use engine::fault::Seeded;
-use engine::{Backend, Event};
+use engine::{Backend, Event, Report};
 use iptables::ast::{Ruleset, TableName};
 use iptables::plan::Step;
-use kernel::fake::FakeKernel;
+use kernel::fake::{FakeKernel, Fault};
 use kernel::{FailureKind, RuleKernel};
-use model::object::Kind;
+use model::object::{Kind, Object, ObjectRef};
+use model::snapshot::Change;
 use model::{Family, ServiceName};
 use scenario::{GoldenCase, golden_cases};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use support::cluster::{Cluster, Heard};
 use support::rig::Rig;
@@ -208,9 +210,7 @@ fn a_change_during_a_first_load_does_not_wait_for_its_end() {
         Heard::Facts(cluster.facts.clone()),
     ]);
     rig.meanwhile
-        .push_back(Heard::Objects(model::snapshot::Change::Apply(
-            model::object::Object::Service(Box::new(changed)),
-        )));
+        .push_back(Heard::Objects(Change::Apply(Object::Service(Box::new(changed)))));
     rig.work();
     let steps = steps_of(&rig, Family::V4);
     let at = steps
@@ -224,14 +224,14 @@ fn a_change_during_a_first_load_does_not_wait_for_its_end() {
     );
 }
 
-#[test]
-fn a_failed_step_is_tried_again_with_growing_waits() {
+/// The waits between six tries, the first five of which fail so.
+fn waits_after(kind: FailureKind) -> Vec<Duration> {
     let cluster = crowd(5);
     let mut rig = Rig::on_host(FakeKernel::new(kernel::Backend::NfTables), &cluster);
-    rig.kernel.inject(kernel::fake::Fault::FailUntil {
+    rig.kernel.inject(Fault::FailUntil {
         family: Family::V4,
         nth: 6,
-        kind: FailureKind::Busy,
+        kind,
     });
     let mut tried = Vec::new();
     while rig.engine.status(Family::V4).unwrap().pending_since.is_some() || tried.is_empty() {
@@ -252,12 +252,28 @@ fn a_failed_step_is_tried_again_with_growing_waits() {
         .map(|pair| pair[1].saturating_sub(pair[0]))
         .collect();
     assert_eq!(waits.len(), 5, "{waits:?}");
+    assert_eq!(rig.engine.status(Family::V4).unwrap().failures_in_a_row, 0);
+    waits
+}
+
+#[test]
+fn a_failed_step_is_tried_again_with_growing_waits() {
+    let waits = waits_after(FailureKind::TimedOut);
     assert!(waits.is_sorted(), "{waits:?}");
     assert!(
         waits[4] >= Duration::from_secs(10) && waits[4] <= Duration::from_secs(31),
         "{waits:?}"
     );
-    assert_eq!(rig.engine.status(Family::V4).unwrap().failures_in_a_row, 0);
+}
+
+#[test]
+fn a_lock_that_another_holds_is_asked_for_again_without_growing_waits() {
+    let waits = waits_after(FailureKind::Busy);
+    let about_a_second = Duration::from_millis(500)..=Duration::from_secs(2);
+    assert!(
+        waits.iter().all(|wait| about_a_second.contains(wait)),
+        "{waits:?}"
+    );
 }
 
 /// Without root, a restore is limited by a socket's buffer (`FailureKind::TooLarge`).
@@ -265,7 +281,7 @@ fn a_failed_step_is_tried_again_with_growing_waits() {
 fn a_step_that_is_too_large_is_halved_for_good() {
     let cluster = crowd(350);
     let mut rig = Rig::on_host(FakeKernel::new(kernel::Backend::NfTables), &cluster);
-    rig.kernel.inject(kernel::fake::Fault::FailUntil {
+    rig.kernel.inject(Fault::FailUntil {
         family: Family::V4,
         nth: 3,
         kind: FailureKind::TooLarge,
@@ -299,4 +315,100 @@ fn a_cluster_of_one_family_leaves_the_other_alone() {
     rig.pass(Duration::from_mins(1));
     assert!(steps_of(&rig, Family::V4).is_empty());
     rig.compare(&cluster, Family::V6).unwrap();
+}
+
+#[test]
+fn a_failure_after_which_nothing_is_left_to_write_leaves_no_trace() {
+    let mut cluster = crowd(5);
+    let mut rig = loaded(kernel::Backend::NfTables, &cluster);
+    rig.kernel.inject(Fault::FailUntil {
+        family: Family::V4,
+        nth: 3,
+        kind: FailureKind::TimedOut,
+    });
+    let heard = cluster.add_service();
+    let name = cluster
+        .services
+        .keys()
+        .find(|name| heard_of(&heard, name))
+        .unwrap()
+        .clone();
+    for heard in heard {
+        rig.hear(heard);
+    }
+    rig.pass(Duration::from_millis(1500));
+    let failures = |rig: &Rig| rig.engine.status(Family::V4).unwrap().failures_in_a_row;
+    assert!(failures(&rig) > 0, "nothing failed");
+    let gone = Change::Delete(ObjectRef::Service(name));
+    rig.hear(Heard::Objects(gone));
+    rig.settle().unwrap();
+    assert_eq!(failures(&rig), 0);
+    let recovered = |report: &Report| {
+        matches!(
+            report,
+            Report::Recovered {
+                family: Family::V4,
+                ..
+            }
+        )
+    };
+    assert!(rig.reports.iter().any(recovered), "{:?}", rig.last_reports());
+}
+
+fn heard_of(heard: &[Heard], name: &ServiceName) -> bool {
+    heard.iter().any(|heard| {
+        matches!(heard, Heard::Objects(Change::Apply(Object::Service(service))) if service.name == *name)
+    })
+}
+
+/// Not only those whose rules are others now: endpoints may come and go that no rule leads to, and have flows.
+#[test]
+fn each_service_that_changed_is_told_once_the_kernel_has_what_it_wants() {
+    let mut cluster = crowd(30);
+    let mut rig = loaded(kernel::Backend::NfTables, &cluster);
+    let (mut written, mut as_it_is) = (0, 0);
+    for round in 0..400 {
+        let before = rig.reports.len();
+        let mut snapshot = cluster.snapshot();
+        let changes = cluster.change();
+        let mut wanted = BTreeSet::new();
+        for change in &changes {
+            if let Heard::Objects(change) = change {
+                wanted.extend(snapshot.apply(change.clone()).services);
+            }
+        }
+        rig.watch_nothing();
+        for change in changes {
+            rig.hear(change);
+        }
+        rig.settle().unwrap();
+        for family in Family::ALL {
+            let mut told = Vec::new();
+            for report in &rig.reports[before..] {
+                match report {
+                    Report::Applied {
+                        family: of, services, ..
+                    } if *of == family => {
+                        written += services.len();
+                        told.extend(services);
+                    }
+                    Report::AsItIs { family: of, services } if *of == family => {
+                        as_it_is += services.len();
+                        told.extend(services);
+                    }
+                    _ => {}
+                }
+            }
+            for name in &wanted {
+                assert!(
+                    told.contains(&name),
+                    "round {round}: {family}: {name} is not told of"
+                );
+            }
+        }
+    }
+    assert!(
+        written > 100 && as_it_is > 100,
+        "{written} written, {as_it_is} as they were"
+    );
 }

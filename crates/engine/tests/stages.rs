@@ -59,7 +59,9 @@ const fn expected(
 /// The service `shop/web` has a cluster IP and a node port, and so three shared rules with endpoints (one for the
 /// cluster IP, two for the node port, of which one is for loopback), two without (reject), and the chains SVC and EXT
 /// beside those of its endpoints.
-const TRANSITIONS: [Expected; 10] = [
+const TRANSITIONS: [Expected; 11] = [
+    // SVC alone: it asks the lists of clients that the chains of the endpoints keep.
+    expected("affinity-timeout-changed", &["shop/web"], [1, 0, 0, 0]),
     // The external IP's rule and EXT chain, from one to the other. The rule of the younger's cluster IP moves along, since
     // it stands before that of an external IP in what upstream writes.
     expected("claim-handed-over", &["shop/older", "shop/younger"], [1, 2, 2, 1]),

@@ -6,8 +6,9 @@ use iptables::build::{self, BuildContext, Capabilities, EndpointComments, Invali
 use iptables::parse::{self, SaveParser};
 use iptables::render::SaveText;
 use model::{
-    Desired, DesiredNode, DesiredPort, DesiredService, Family, Frontend, FrontendKind, List, LocalDetector,
-    Mark, NodePortTargets, Policy, Protocol, Reason, Route, Routes, ServiceName, ServicePortName,
+    Balancing, Desired, DesiredNode, DesiredPort, DesiredService, Family, Frontend, FrontendKind, List,
+    LocalDetector, Mark, NodePortTargets, Policy, Protocol, Reason, Route, Routes, ServiceName,
+    ServicePortName,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -48,9 +49,11 @@ fn service(n: u32) -> DesiredService {
         internal: Policy::Cluster,
         external: Policy::Cluster,
         affinity: None,
+        balancing: Balancing::Random,
         cluster: endpoints.clone(),
         local: vec![],
         reachable: endpoints,
+        on_node: Vec::new(),
         frontends: vec![Frontend {
             kind: FrontendKind::ClusterIp(address([172, 16, 0, 0], n).into()),
             port: 80,

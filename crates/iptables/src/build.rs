@@ -1,4 +1,4 @@
-//! From what traffic should do to rules, one service at a time (iptables.md 7).
+//! From what traffic should do to rules, one service at a time, as upstream `pkg/proxy/iptables/proxier.go` has them.
 //!
 //! Nothing is decided here again: routes, endpoint lists and admissions come decided in [`model::desired`].
 //! What is made is exactly what upstream makes, in its order within each chain.
@@ -8,6 +8,7 @@ mod ruleset;
 mod service;
 mod terms;
 
+pub(crate) use node::no_martians;
 pub use node::{AtCleanup, Jump, NodeRules, jumps, node};
 pub use ruleset::ruleset;
 pub use service::service;
@@ -31,7 +32,7 @@ pub struct BuildContext {
 /// What tool and kernel can do, found out once at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// How MASQUERADE chooses ports: `--random-fully` from iptables 1.6.2 on (iptables.md 13).
+    /// How MASQUERADE chooses ports: `--random-fully` from iptables 1.6.2 on.
     pub masquerade_ports: Ports,
     /// Whether packets are counted by nfacct objects.
     pub nfacct: Nfacct,
@@ -56,7 +57,7 @@ pub enum EndpointComments {
 }
 
 impl EndpointComments {
-    /// What upstream does in a cluster whose services list this many endpoints (iptables.md 12, large cluster mode).
+    /// What upstream does in a cluster whose services list this many endpoints (its `largeClusterMode`).
     pub fn for_cluster(listed: &ListedEndpoints) -> EndpointComments {
         if listed.is_large() {
             EndpointComments::Omitted

@@ -16,6 +16,7 @@
 
 pub mod batch;
 pub mod compact;
+pub mod count;
 pub mod harm;
 pub mod have;
 pub mod node;

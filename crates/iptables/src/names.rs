@@ -1,6 +1,6 @@
 //! Chain names, and whose chain is whose.
 //!
-//! All of these must equal upstream's (iptables.md 1 and 3): other programs look for them, and a proxy that takes
+//! All of these must equal upstream's: other programs look for them, and a proxy that takes
 //! another's place must find what that one left.
 
 use crate::ast::{ChainName, TableName};
@@ -15,7 +15,7 @@ pub const NFACCT_INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
 /// The nfacct object that counts packets to node ports on loopback.
 pub const NFACCT_LOCALHOST_NODE_PORTS: &str = "localhost_nps_accepted_pkts";
 
-/// The tables that hold the canary chain, the first of them watched (iptables.md 13, Monitor).
+/// The tables that hold the canary chain, the first of them watched (upstream `Monitor` in `pkg/util/iptables`).
 pub const CANARY_TABLES: [TableName; 3] = [TableName::Mangle, TableName::Nat, TableName::Filter];
 
 /// The chains into which services write some rules each, and whose order of services is free.
@@ -201,7 +201,7 @@ pub enum Owner {
     Foreign,
 }
 
-/// Chains of the kubelet, in any table (iptables.md 1). `KUBE-MARK-DROP` is what older ones left.
+/// Chains of the kubelet, in any table. `KUBE-MARK-DROP` is what older ones left.
 const KUBELET: [&str; 4] = [
     "KUBE-FIREWALL",
     "KUBE-KUBELET-CANARY",
@@ -209,7 +209,7 @@ const KUBELET: [&str; 4] = [
     "KUBE-MARK-DROP",
 ];
 
-/// Whose this chain is, by table and name alone, so that a process without memory can tell (iptables.md 14).
+/// Whose this chain is, by table and name alone, so that a process without memory can tell.
 ///
 /// As upstream has it, the beginnings `KUBE-SVC-`, `KUBE-SVL-`, `KUBE-EXT-`, `KUBE-FW-` and `KUBE-SEP-` in nat are
 /// kube-proxy's whatever follows them.
@@ -222,6 +222,23 @@ pub fn owner_of(table: TableName, chain: &str) -> Owner {
     } else {
         Owner::Foreign
     }
+}
+
+/// Chains that kube-proxy's ipvs mode writes and iptables mode has no use for.
+pub const OF_IPVS_MODE: [(TableName, &str); 6] = [
+    (TableName::Nat, "KUBE-NODE-PORT"),
+    (TableName::Nat, "KUBE-LOAD-BALANCER"),
+    (TableName::Filter, "KUBE-NODE-PORT"),
+    (TableName::Filter, "KUBE-SOURCE-RANGES-FIREWALL"),
+    (TableName::Filter, "KUBE-IPVS-FILTER"),
+    (TableName::Filter, "KUBE-IPVS-OUT-FILTER"),
+];
+
+/// Whether a chain is what kube-proxy's ipvs mode left, and nobody else's by its name.
+///
+/// The chains that both modes have (`KUBE-SERVICES` and others) are [`Owner::Ours`].
+pub fn is_ipvs_modes(table: TableName, chain: &str) -> bool {
+    OF_IPVS_MODE.contains(&(table, chain))
 }
 
 /// Whether a chain is one of a service port or an endpoint.
@@ -255,7 +272,7 @@ mod tests {
         }
     }
 
-    /// iptables.md 3; the hashes were computed with another program.
+    /// Names as upstream makes them; the hashes were computed with another program.
     #[test]
     fn service_chains_are_named_as_upstream_names_them() {
         for (ns, name, p, hash) in [
@@ -298,6 +315,21 @@ mod tests {
     fn static_names_come_in_the_order_of_the_enum() {
         for chain in StaticChain::ALL {
             assert_eq!(chain.name().as_str(), chain.as_str());
+        }
+    }
+
+    #[test]
+    fn chains_of_ipvs_mode_are_known_by_table_and_name() {
+        use TableName::{Filter, Mangle, Nat};
+        for (table, chain, known) in [
+            (Nat, "KUBE-NODE-PORT", true),
+            (Filter, "KUBE-IPVS-FILTER", true),
+            (Nat, "KUBE-IPVS-FILTER", false),
+            (Mangle, "KUBE-NODE-PORT", false),
+            (Nat, "KUBE-NODEPORTS", false),
+            (Nat, "KUBE-SERVICES", false),
+        ] {
+            assert_eq!(is_ipvs_modes(table, chain), known, "{table} {chain}");
         }
     }
 

@@ -21,7 +21,7 @@ impl Plan {
 /// One step: a restore, then dispatch rules to take out, then chains to retire.
 ///
 /// On `nf_tables`, [`Step::delete`] goes by netlink and rule handle, since iptables needs 96 ms and more to find a rule
-/// by its specification in a large chain (kernel-facts.md, iptables 1); on legacy all of it is one restore.
+/// by its specification in a large chain; on legacy all of it is one restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The services whose rules this step settles; what is remembered of them changes when it has been committed.

@@ -7,21 +7,24 @@
 //! All branches share one [`History`], a tree of [`Event`]s, so that a chain of a thousand endpoints costs a thousand
 //! events and not a thousand times a thousand.
 
-mod condition;
 mod criteria;
-mod history;
 mod other;
-mod packet;
-mod site;
 mod target;
 mod walk;
 
 #[cfg(test)]
 mod tests;
 
-pub use condition::Condition;
-pub use criteria::Criterion;
-pub use history::{Detail, Did, Event, History, NodeId, Place};
-pub use packet::{Bits, Connection, Nat, State, Track};
-pub use site::{Hook, Interface, LocalAddresses, Sender, Site};
-pub use walk::{Limits, Verdict, walk};
+use crate::ast::{ChainName, TableName};
+pub use traced::{
+    Bits, Condition, Connection, Criterion, Detail, Did, Event, History, Hook, Interface, Limits,
+    LocalAddresses, Nat, NodeId, Place, Sender, Site, State, Track, Verdict,
+};
+pub use walk::walk;
+
+/// The table and chain of a place; `None` when it is none of iptables.
+pub fn of_iptables(place: &Place) -> Option<(TableName, ChainName)> {
+    let tables = TableName::ALL.into_iter();
+    let table = tables.into_iter().find(|table| place.table == table.as_str())?;
+    Some((table, ChainName::new(place.chain.as_str()).ok()?))
+}

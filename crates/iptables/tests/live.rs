@@ -11,8 +11,8 @@ use iptables::plan::{Step, TableWrite};
 use iptables::render::{RestoreText, RetireText, SaveText, StepText, Tool};
 use model::crossing::ListedEndpoints;
 use model::{
-    Affinity, Desired, DesiredNode, DesiredPort, DesiredService, Family, Frontend, FrontendKind, List,
-    LocalDetector, Mark, NodePortTargets, Policy, Protocol, Reason, Route, Routes, ServiceName,
+    Affinity, Balancing, Desired, DesiredNode, DesiredPort, DesiredService, Family, Frontend, FrontendKind,
+    List, LocalDetector, Mark, NodePortTargets, Policy, Protocol, Reason, Route, Routes, ServiceName,
     ServicePortName,
 };
 use std::collections::BTreeMap;
@@ -118,9 +118,11 @@ fn desired(namespace: &str, name: &str, detector: LocalDetector) -> Desired {
         affinity: Some(Affinity {
             timeout_seconds: 10_800,
         }),
+        balancing: Balancing::Random,
         cluster: endpoints.clone(),
         local: vec![],
         reachable: endpoints,
+        on_node: Vec::new(),
         frontends: vec![
             frontend(cluster_ip, 80, route(false, Reason::ClusterIpFromPod)),
             frontend(
@@ -187,6 +189,11 @@ fn any_detector_loads_and_is_printed_as_we_print_it() {
         LocalDetector::Bridge("br0".into()),
         LocalDetector::InterfacePrefix("cali".into()),
         LocalDetector::InterfacePrefix("abcdefghijklmno".into()),
+        // All that a configuration may say and a shell would mind.
+        LocalDetector::Bridge("-!#$*+(){}[];|&".into()),
+        LocalDetector::Bridge("!".into()),
+        LocalDetector::InterfacePrefix("+".into()),
+        LocalDetector::InterfacePrefix("-A".into()),
     ] {
         let what = format!("{detector:?}");
         let desired = desired("ns", "svc", detector);

@@ -66,7 +66,7 @@ fn parsed(text: &str, family: Family) -> Rule {
     parse::rule(text, family).expect("no quote is left open")
 }
 
-/// Each pair is what upstream gives to a restore (iptables.md 7), and what iptables-save prints of it (7.6).
+/// Each pair is what upstream gives to a restore, and what iptables-save prints of it.
 #[test]
 fn what_upstream_restores_is_what_the_kernel_prints() {
     let pairs = [
@@ -297,4 +297,42 @@ fn a_restore_keeps_the_policies_of_built_in_chains() {
     }
     .to_string();
     assert_eq!(text, "*filter\n:X - [0:0]\n-A INPUT -j X\nCOMMIT\n");
+}
+
+/// The tools read line by line, within quotes too, so that what follows would be another rule.
+#[test]
+fn no_word_ever_carries_a_newline_into_the_text() {
+    use iptables::ast::Is;
+    use std::fmt::Write;
+    let rule = Rule::new(Target::Accept);
+    let with = |m: Match| Rule {
+        matches: vec![m],
+        ..rule.clone()
+    };
+    let other = |module: &str, word: &str| Match::Other {
+        module: module.into(),
+        words: vec![word.into()],
+    };
+    for bad in ["x\n-A PREROUTING -j ACCEPT\n#", "\n", "a\0b"] {
+        for rule in [
+            Rule {
+                in_interface: Some(Is::Equal(bad.into())),
+                ..rule.clone()
+            },
+            Rule {
+                out_interface: Some(Is::Not(bad.into())),
+                ..rule.clone()
+            },
+            with(Match::Comment(bad.into())),
+            with(Match::Nfacct(bad.into())),
+            with(other(bad, "--x")),
+            with(other("x", bad)),
+        ] {
+            let mut out = String::new();
+            let family = Family::V4;
+            let text = RuleText { rule: &rule, family };
+            assert!(write!(out, "{text}").is_err(), "{out}");
+            assert!(!out.contains(['\n', '\0']), "{out:?}");
+        }
+    }
 }

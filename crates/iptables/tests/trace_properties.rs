@@ -137,7 +137,7 @@ fn walked(table: &Table, branches: usize) -> (Vec<(State, Verdict)>, History) {
     state.connection.track = Track::New;
     let site = Site {
         hook: Hook::Prerouting,
-        table: TableName::Nat,
+        table: TableName::Nat.as_str().into(),
         in_interface: Interface::Unknown,
         out_interface: Interface::Absent,
         sender: Sender::Elsewhere,

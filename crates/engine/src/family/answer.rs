@@ -1,7 +1,8 @@
 //! What the kernel's side answered.
 
-use super::{FAILURES_BEFORE_WAITING, FamilyLoop, Need, Outstanding, Trouble, Work};
+use super::{FamilyLoop, Need, Outstanding, Work};
 use crate::event::{About, Answer, Cause, Failure, Report, RunKind};
+use crate::failures::Retry;
 use crate::fault::Fault;
 use crate::queue::{Item, Rank};
 use crate::world::World;
@@ -56,21 +57,20 @@ impl FamilyLoop {
         }
         let services = work.batch.services().cloned().collect();
         if work.batch.abandons_chains() {
-            self.queue.push(Rank::Sweep, Item::Sweep);
+            self.runs.queue.push(Rank::Sweep, Item::Sweep);
         }
         self.have.remember(work.batch);
         if self.seeded.has(Fault::ChangeDuringCommitLost) {
-            self.changed = super::Changes::default();
+            self.runs.drop_changes();
         }
         self.step_limit = (self.step_limit * 2).min(self.step_most);
         for item in &work.items {
             self.no_trouble(item);
             if *item == Item::Sweep && self.have.leftovers() > 0 {
-                self.queue.push(Rank::Sweep, Item::Sweep);
+                self.runs.queue.push(Rank::Sweep, Item::Sweep);
             }
         }
-        self.failures.steps = 0;
-        self.worked();
+        self.reports.extend(self.failures.step_worked());
         self.reports.push(Report::Applied {
             family: self.family,
             services,
@@ -78,21 +78,13 @@ impl FamilyLoop {
         });
     }
 
-    /// A success: no trace of failures is left, except with items that are still in trouble.
-    fn worked(&mut self) {
-        let nothing_wrong = self.failures.in_a_row() == 0 && self.troubled.is_empty();
-        if nothing_wrong && self.failures.unrecovered > 0 {
-            self.reports.push(Report::Recovered {
-                family: self.family,
-                after: std::mem::take(&mut self.failures.unrecovered),
-            });
-        }
-    }
-
     pub(super) fn no_trouble(&mut self, item: &Item) {
-        self.troubled.remove(item);
-        if self.troubled.is_empty() && std::mem::take(&mut self.sweep_waits) {
-            self.queue.push(Rank::Sweep, Item::Sweep);
+        if self.failures.settled(item) {
+            // It may have been settled without a step: what failed is there all the same.
+            self.reports.extend(self.failures.step_worked());
+        }
+        if self.failures.has_no_trouble() && std::mem::take(&mut self.sweep_waits) {
+            self.runs.queue.push(Rank::Sweep, Item::Sweep);
         }
     }
 
@@ -102,7 +94,7 @@ impl FamilyLoop {
             self.have.doubt(&work.batch);
             self.need = self.need.max(Need::Doubted);
         }
-        let alone = work.items.len() == 1 && failure.cause != Cause::Host;
+        let alone = work.items.len() == 1 && !matches!(failure.cause, Cause::Host | Cause::Busy);
         if !alone {
             self.step_limit = (work.items.len() / 2).max(1);
             if failure.cause == Cause::Size {
@@ -110,7 +102,7 @@ impl FamilyLoop {
             }
             if !self.seeded.has(Fault::FailedStepForgotten) {
                 for item in work.items {
-                    self.queue.push(rank_of(&item), item);
+                    self.runs.queue.push(item.rank(), item);
                 }
             }
             self.failed(failure, About::Step, now);
@@ -130,8 +122,8 @@ impl FamilyLoop {
             Item::Node | Item::Sweep => About::Step,
         };
         if self.seeded.has(Fault::RefusedBlocksAll) {
-            self.queue.push(Rank::Node, item);
-            self.failures.blocked_until = now + self.config.sync_period;
+            self.runs.queue.push(Rank::Node, item);
+            self.failures.block(now + self.config.sync_period);
         } else if !self.seeded.has(Fault::FailedStepForgotten) {
             self.trouble(item, now);
         }
@@ -147,21 +139,13 @@ impl FamilyLoop {
 
     /// An item that was refused by itself waits by itself.
     fn trouble(&mut self, item: Item, now: Duration) {
-        let since = self.run.map_or(now, |run| run.since);
-        let before = self.troubled.get(&item);
-        let failures = before.map_or(0, |trouble| trouble.failures) + 1;
-        let since = before.map_or(since, |trouble| trouble.since);
-        let retry_at = match item {
+        let retry = match item {
             // A smaller sweep is another thing to try, not the same again.
-            Item::Sweep => now,
-            Item::Node | Item::Service(_) => now + self.backoff.wait(failures),
+            Item::Sweep => Retry::AtOnce,
+            Item::Node | Item::Service(_) => Retry::AfterAWait,
         };
-        let trouble = Trouble {
-            failures,
-            retry_at,
-            since,
-        };
-        self.troubled.insert(item, trouble);
+        let since = self.runs.since().unwrap_or(now);
+        self.failures.trouble(item, since, retry, now);
     }
 
     /// One leftover chain that can't be deleted is let be until everything is read again.
@@ -181,40 +165,12 @@ impl FamilyLoop {
     }
 
     fn failed(&mut self, failure: Failure, about: About, now: Duration) {
-        let failures = &mut self.failures;
-        failures.unrecovered += 1;
-        let waits = if about == About::Reading {
-            failures.readings += 1;
-            failures.readings
-        } else {
-            failures.steps += 1;
-            match failure.cause {
-                Cause::Host => failures.steps,
-                Cause::Content | Cause::Size => failures.steps.saturating_sub(FAILURES_BEFORE_WAITING),
-            }
-        };
-        if waits > 0 {
-            failures.blocked_until = now + self.backoff.wait(waits);
-        }
-        let retry_at = match &about {
-            About::Service(name) => {
-                let item = Item::Service(name.clone());
-                self.troubled.get(&item).map_or(now, |trouble| trouble.retry_at)
-            }
-            About::Reading | About::Step => failures.blocked_until.max(now),
-        };
-        self.reports.push(Report::Failed {
-            family: self.family,
-            failure,
-            in_a_row: self.failures.in_a_row(),
-            about,
-            retry_at,
-        });
+        let report = self.failures.failed(failure, about, now);
+        self.reports.push(report);
     }
 
     fn read(&mut self, now: Duration) {
-        self.failures.readings = 0;
-        self.worked();
+        self.reports.extend(self.failures.reading_worked());
         self.need = Need::Nothing;
         self.next_look = if self.seeded.has(Fault::NeverLooks) {
             Duration::MAX
@@ -225,6 +181,9 @@ impl FamilyLoop {
 
     fn observed(&mut self, world: &World, need: Need, observation: Observation, now: Duration) {
         let verifying = self.verifying.take();
+        if verifying.is_some() {
+            self.disturbed.looked(now);
+        }
         if need == Need::Everything {
             if let Some(verifying) = verifying {
                 let harm = self.have.harm(&observation, Checked::All);
@@ -236,7 +195,7 @@ impl FamilyLoop {
             return;
         }
         let checked = match &verifying {
-            None if need == Need::Look && self.is_legacy() => Checked::All,
+            _ if self.is_legacy() => Checked::All,
             None => Checked::These(NO_SUSPECTS),
             Some(verifying) => Checked::These(&verifying.suspects),
         };
@@ -247,7 +206,7 @@ impl FamilyLoop {
         if surprises.is_empty() {
             return;
         }
-        self.begin_run(now, RunKind::Changes);
+        self.runs.begin(now, RunKind::Changes);
         if let Some(verifying) = verifying {
             self.damaged(surprises.services.len(), harm, verifying.by, now);
         } else if need == Need::Look {
@@ -260,7 +219,7 @@ impl FamilyLoop {
                 backing_off: None,
             });
         }
-        self.settle_surprises(surprises);
+        self.settle_surprises(surprises, now);
     }
 
     /// Somebody else did harm, which is repaired from now on.
@@ -279,40 +238,25 @@ impl FamilyLoop {
     }
 
     fn settle_everything(&mut self, world: &World, now: Duration) {
-        let mut since = now;
-        if self.last_full.is_none() {
-            // All that came before the first sync is in it, and none of it comes before the rest.
-            since = std::mem::take(&mut self.changed).since.unwrap_or(now);
-        }
-        self.begin_run(since, RunKind::Full);
-        self.queue.push(Rank::Node, Item::Node);
-        for name in world.services() {
-            let rank = world.rank(name);
-            self.queue.push(rank, Item::Service(name.clone()));
-        }
+        self.runs.begin_full(world, now);
         for name in self.have.services() {
-            self.queue.push(Rank::Rest, Item::Service(name.clone()));
+            self.runs.queue.push(Rank::Rest, Item::Service(name.clone()));
         }
-        self.queue.push(Rank::Sweep, Item::Sweep);
     }
 
-    fn settle_surprises(&mut self, surprises: Surprises) {
+    fn settle_surprises(&mut self, surprises: Surprises, now: Duration) {
         if surprises.node {
-            self.queue.push(Rank::Node, Item::Node);
+            self.runs.queue.push(Rank::Node, Item::Node);
         }
         for name in surprises.services {
-            self.queue.push(Rank::Changed, Item::Service(name));
+            let item = Item::Service(name);
+            // One that was refused is read after that, and is no surprise before its time.
+            if !self.failures.is_waiting(&item, now) {
+                self.runs.queue.push(Rank::Changed, item);
+            }
         }
         if surprises.strays {
-            self.queue.push(Rank::Sweep, Item::Sweep);
+            self.runs.queue.push(Rank::Sweep, Item::Sweep);
         }
-    }
-}
-
-pub(super) fn rank_of(item: &Item) -> Rank {
-    match item {
-        Item::Node => Rank::Node,
-        Item::Service(_) => Rank::Changed,
-        Item::Sweep => Rank::Sweep,
     }
 }

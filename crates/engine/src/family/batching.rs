@@ -1,7 +1,7 @@
 //! From the queue to a step.
 
 use super::{FamilyLoop, Outstanding, Work};
-use crate::event::{Effect, StepSize};
+use crate::event::{Effect, Report, StepSize};
 use crate::fault::Fault;
 use crate::queue::Item;
 use crate::world::World;
@@ -25,30 +25,44 @@ impl FamilyLoop {
     pub(super) fn commit(&mut self, world: &World) -> Option<Effect> {
         let mut batch = Batch::new();
         let mut items = Vec::new();
+        let mut as_it_is = Vec::new();
         let mut compared = 0;
-        while let Some(item) = self.queue.first() {
-            let alone = self.troubled.contains_key(item) || *item == Item::Sweep;
+        while let Some(item) = self.runs.queue.first() {
+            let alone = self.failures.is_troubled(item) || *item == Item::Sweep;
             let room = self.has_room(&batch, items.len()) && (compared < MOST_COMPARED || self.is_legacy());
             if !room || (alone && !items.is_empty()) {
                 break;
             }
-            let item = self.queue.pop().expect("invariant: the first item was just seen");
+            let (_, item) = self
+                .runs
+                .queue
+                .pop()
+                .expect("invariant: the first item was just seen");
             compared += 1;
             if self.add(world, &mut batch, &item) {
                 items.push(item);
             } else {
                 self.no_trouble(&item);
+                if let Item::Service(name) = item {
+                    as_it_is.push(name);
+                }
             }
             if alone && !items.is_empty() {
                 break;
             }
+        }
+        if !as_it_is.is_empty() {
+            self.reports.push(Report::AsItIs {
+                family: self.family,
+                services: as_it_is,
+            });
         }
         (!items.is_empty()).then(|| self.send(batch, items))
     }
 
     /// Whether a batch may grow. A first load on legacy goes in one step: each step costs the whole table there.
     fn has_room(&self, batch: &Batch, items: usize) -> bool {
-        if self.failures.steps == 0 && self.is_legacy() {
+        if self.failures.steps() == 0 && self.is_legacy() {
             return true;
         }
         items < self.step_limit && batch.chains() < MOST_CHAINS
@@ -73,9 +87,10 @@ impl FamilyLoop {
     }
 
     fn add_service(&mut self, world: &World, batch: &mut Batch, name: &ServiceName) -> bool {
-        let gone_chains = match self.troubled.get(&Item::Service(name.clone())) {
-            Some(_) => GoneChains::Left,
-            None => GoneChains::Deleted,
+        let gone_chains = if self.failures.is_troubled(&Item::Service(name.clone())) {
+            GoneChains::Left
+        } else {
+            GoneChains::Deleted
         };
         let want = world.service_rules(self.family, name);
         let difference = Difference::new(name.clone(), want, &self.have, gone_chains);
@@ -102,11 +117,11 @@ impl FamilyLoop {
         if self.seeded.has(Fault::NeverSweeps) {
             return false;
         }
-        if !self.troubled.keys().all(|item| *item == Item::Sweep) {
+        if !self.failures.troubled().all(|item| *item == Item::Sweep) {
             self.sweep_waits = true;
             return false;
         }
-        let limit = if self.troubled.contains_key(&Item::Sweep) {
+        let limit = if self.failures.is_troubled(&Item::Sweep) {
             1
         } else {
             MOST_SWEPT

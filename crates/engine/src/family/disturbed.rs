@@ -1,6 +1,6 @@
 //! Somebody else wrote into the tables: what has to be looked at, and how often that is put right.
 
-use crate::disturbance::{Disturbance, Extent};
+use crate::disturbance::{Disturbance, Extent, Merge};
 use std::time::Duration;
 
 /// How long after a commit its chains are looked at: who writes one rule often writes more.
@@ -9,56 +9,74 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Between two looks at least: somebody who writes all the time and does no harm costs a look each half second.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
+/// So many times as long as a look took is waited before the next: they take a fifth of the time at most. A look at
+/// legacy's tables reads all of them, and in a large cluster that is seconds.
+const REST_TO_LOOK: u32 = 4;
+
 /// So many repairs are made at once, each when it is due; then the waits double.
 const PROMPT_REPAIRS: u32 = 5;
 
 /// What waits to be looked at.
 #[derive(Debug, Default)]
-pub(super) struct Disturbed {
-    waiting: Disturbance,
+pub(crate) struct Disturbed<W = Disturbance> {
+    waiting: W,
     /// When it is looked at; `None` when nothing waits.
     at: Option<Duration>,
     last_look: Option<Duration>,
+    /// How long the last one took.
+    look_took: Duration,
     /// Repairs, none of them a quiet time after the one before.
     streak: u32,
     last_repair: Option<Duration>,
 }
 
-impl Disturbed {
+impl<W: Merge + Default> Disturbed<W> {
     /// Something happened. `most`: the longest wait.
-    pub(super) fn note(&mut self, disturbance: Disturbance, now: Duration, most: Duration) {
+    pub(crate) fn note(&mut self, disturbance: W, now: Duration, most: Duration) {
         self.waiting.merge(disturbance);
         if self.at.is_none() {
-            let rested = self.last_look.map_or(now, |last| last + BETWEEN_LOOKS);
+            let rest = self
+                .look_took
+                .saturating_mul(REST_TO_LOOK)
+                .min(most)
+                .max(BETWEEN_LOOKS);
+            let rested = self.last_look.map_or(now, |last| last + self.look_took + rest);
             self.at = Some(self.earliest(now, most).max(now + DEBOUNCE).max(rested));
         }
     }
 
+    /// The same of something that leaves nobody served: it is looked at as soon as earlier repairs allow.
+    pub(crate) fn note_at_once(&mut self, disturbance: W, now: Duration, most: Duration) {
+        self.waiting.merge(disturbance);
+        self.at = Some(self.earliest(now, most));
+    }
+
     /// When the next look is due.
-    pub(super) fn at(&self) -> Option<Duration> {
+    pub(crate) fn at(&self) -> Option<Duration> {
         self.at
     }
 
-    /// How much the next look takes in.
-    pub(super) fn extent(&self) -> Extent {
-        self.waiting.extent
-    }
-
     /// Takes what waits.
-    pub(super) fn take(&mut self, now: Duration) -> Disturbance {
+    pub(crate) fn take(&mut self, now: Duration) -> W {
         self.at = None;
         self.last_look = Some(now);
         std::mem::take(&mut self.waiting)
     }
 
+    /// What was taken has been looked at.
+    pub(crate) fn looked(&mut self, now: Duration) {
+        let begun = self.last_look.unwrap_or(now);
+        self.look_took = now.saturating_sub(begun);
+    }
+
     /// The look failed: it is still to be done.
-    pub(super) fn give_back(&mut self, disturbance: Disturbance, now: Duration) {
+    pub(crate) fn give_back(&mut self, disturbance: W, now: Duration) {
         self.waiting.merge(disturbance);
         self.at = Some(now);
     }
 
     /// Harm was found and is repaired; how long the next repair has to wait, when it has to.
-    pub(super) fn repaired(&mut self, now: Duration, most: Duration) -> Option<Duration> {
+    pub(crate) fn repaired(&mut self, now: Duration, most: Duration) -> Option<Duration> {
         let quiet = most.saturating_mul(2).max(Duration::from_mins(2));
         if self
             .last_repair
@@ -86,6 +104,13 @@ impl Disturbed {
     }
 }
 
+impl Disturbed {
+    /// How much the next look takes in.
+    pub(super) fn extent(&self) -> Extent {
+        self.waiting.extent
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_first_repairs_are_prompt_and_later_ones_wait_twice_as_long_each() {
-        let mut disturbed = Disturbed::default();
+        let mut disturbed: Disturbed = Disturbed::default();
         let waits: Vec<Option<Duration>> = (0..12).map(|n| disturbed.repaired(secs(n), MOST)).collect();
         let want = [
             None,
@@ -119,7 +144,7 @@ mod tests {
 
     #[test]
     fn after_a_quiet_time_repairs_are_prompt_again() {
-        let mut disturbed = Disturbed::default();
+        let mut disturbed: Disturbed = Disturbed::default();
         for n in 0..10 {
             disturbed.repaired(secs(n), MOST);
         }
@@ -128,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_commits_does_not_put_the_look_off() {
-        let mut disturbed = Disturbed::default();
+        let mut disturbed: Disturbed = Disturbed::default();
         for tenth in 0..10 {
             disturbed.note(
                 Disturbance::everything(None),
@@ -141,7 +166,7 @@ mod tests {
 
     #[test]
     fn looks_that_find_nothing_are_half_a_second_apart() {
-        let mut disturbed = Disturbed::default();
+        let mut disturbed: Disturbed = Disturbed::default();
         disturbed.note(Disturbance::everything(None), secs(1), MOST);
         disturbed.take(secs(2));
         disturbed.note(Disturbance::everything(None), secs(2), MOST);
@@ -149,8 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn looks_that_take_long_are_further_apart() {
+        let mut disturbed: Disturbed = Disturbed::default();
+        disturbed.note(Disturbance::look(None), secs(1), MOST);
+        disturbed.take(secs(2));
+        disturbed.looked(secs(5));
+        disturbed.note(Disturbance::look(None), secs(5), MOST);
+        assert_eq!(disturbed.at(), Some(secs(5 + 12)));
+    }
+
+    #[test]
+    fn what_leaves_nobody_served_is_looked_at_at_once_unless_a_rival_does_it() {
+        let mut disturbed: Disturbed = Disturbed::default();
+        disturbed.note(Disturbance::look(None), secs(10), MOST);
+        disturbed.note_at_once(Disturbance::everything(None), secs(10), MOST);
+        assert_eq!(disturbed.at(), Some(secs(10)));
+        disturbed.take(secs(10));
+        for _ in 0..8 {
+            disturbed.repaired(secs(10), MOST);
+        }
+        disturbed.note_at_once(Disturbance::everything(None), secs(11), MOST);
+        assert_eq!(disturbed.at(), Some(secs(18)));
+    }
+
+    #[test]
     fn a_look_waits_for_its_turn_after_many_repairs() {
-        let mut disturbed = Disturbed::default();
+        let mut disturbed: Disturbed = Disturbed::default();
         for _ in 0..8 {
             disturbed.repaired(secs(10), MOST);
         }

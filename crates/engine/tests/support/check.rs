@@ -2,6 +2,7 @@
 //! the types.
 
 use iptables::ast::{Chain, ChainName, Is, Match, Rule, Ruleset, TableName, Target};
+use iptables::diff::count::RuleCount;
 use model::{Desired, DesiredPort, Frontend, FrontendKind, Protocol, Route, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -43,6 +44,22 @@ pub fn same(want: &Ruleset, have: &Ruleset) -> Result<(), String> {
         writeln!(text, "surplus {key:?} with {} rules", rules.len()).unwrap();
     }
     Err(text)
+}
+
+/// How many rules upstream would count as its own.
+pub fn rules_owned(ruleset: &Ruleset) -> RuleCount {
+    let in_table = |table: TableName| {
+        let chains = ruleset.tables.get(&table).map(|content| &content.chains);
+        let ours = chains
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| name.as_str().starts_with("KUBE-"));
+        ours.map(|(_, chain)| chain.rules.len()).sum()
+    };
+    RuleCount {
+        filter: in_table(TableName::Filter),
+        nat: in_table(TableName::Nat),
+    }
 }
 
 type Comparable = BTreeMap<(TableName, ChainName), Vec<Rule>>;

@@ -7,9 +7,10 @@ use model::object::{
     SlicePort,
 };
 use model::snapshot::{Change, Snapshot};
-use model::{Affinity, Family, NodeFacts, PerFamily, Policy, ServiceName, Settings};
+use model::{Affinity, Balancing, Family, NodeFacts, PerFamily, Policy, ServiceName, Settings};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The node the proxy runs on.
 pub const NODE: &str = "node-a";
@@ -166,7 +167,14 @@ impl Cluster {
             return self.add_service();
         };
         let mut service = self.services[&name].clone();
-        match self.rng.below(6) {
+        match self.rng.below(7) {
+            6 => {
+                service.balancing = match service.balancing {
+                    Balancing::Random => Balancing::ClientHash,
+                    Balancing::ClientHash => Balancing::Random,
+                };
+                self.count("balancing flipped");
+            }
             0 => {
                 service.internal = flipped(service.internal);
                 self.count("internal policy flipped");
@@ -178,8 +186,10 @@ impl Cluster {
             }
             2 => {
                 service.affinity = match service.affinity {
-                    Some(_) => None,
                     None => Some(Affinity { timeout_seconds: 600 }),
+                    // A shorter time on a live service is another rule with the same list.
+                    Some(Affinity { timeout_seconds: 600 }) => Some(Affinity { timeout_seconds: 60 }),
+                    Some(_) => None,
                 };
                 self.count("affinity flipped");
             }
@@ -237,10 +247,10 @@ impl Cluster {
         };
         let family = *self.rng.pick(&[Family::V4, Family::V4, Family::V6]);
         self.made += 1;
-        let name = SliceName {
-            namespace: service.namespace.clone(),
-            name: format!("{}-{}", service.name, self.made).into(),
-        };
+        let name = SliceName::new(
+            service.namespace.clone(),
+            format!("{}-{}", service.name, self.made),
+        );
         let ports = self.services[&service].ports.clone();
         let endpoints = (0..self.rng.below(4)).map(|_| self.endpoint(family)).collect();
         let slice = Slice {
@@ -248,6 +258,7 @@ impl Cluster {
             service: Some(service),
             skipped: None,
             family: Some(family),
+            triggered: None,
             ports: ports
                 .iter()
                 .map(|port| SlicePort {
@@ -302,10 +313,7 @@ impl Cluster {
 
     /// More than 1,000 endpoints listed, none of them ready, or these gone again.
     pub fn cross_threshold(&mut self) -> Vec<Heard> {
-        let name = SliceName {
-            namespace: "default".into(),
-            name: "crowd".into(),
-        };
+        let name = SliceName::new("default", "crowd");
         self.count("threshold crossed");
         if self.slices.remove(&name).is_some() {
             return vec![Heard::Objects(Change::Delete(ObjectRef::Slice(name)))];
@@ -324,8 +332,7 @@ impl Cluster {
                     u8::try_from(n & 255).unwrap(),
                 ]),
                 conditions: unready,
-                node: None,
-                hints: None,
+                place: Arc::default(),
             })
             .collect();
         let ports = &self.services[&ServiceName::new("default", "kubernetes")].ports;
@@ -334,6 +341,7 @@ impl Cluster {
             service: Some(ServiceName::new("default", "kubernetes")),
             skipped: None,
             family: Some(Family::V4),
+            triggered: None,
             ports: Box::new([SlicePort {
                 name: ports[0].name.clone(),
                 protocol: ports[0].protocol,

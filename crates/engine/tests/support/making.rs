@@ -2,9 +2,10 @@
 
 use super::cluster::{Cluster, NODE};
 use super::rng::Rng;
-use model::object::{Conditions, Created, Hints, Service, ServiceKind, ServicePort, SliceEndpoint};
+use model::object::{Conditions, Created, Hints, Place, Service, ServiceKind, ServicePort, SliceEndpoint};
 use model::{
-    Affinity, Family, LocalDetector, NodePortAddresses, PerFamily, Policy, Protocol, ServiceName, Settings,
+    Affinity, Balancing, ClientHashing, Family, LocalDetector, NodePortAddresses, PerFamily, Policy,
+    Protocol, ServiceName, Settings,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -45,6 +46,11 @@ impl Cluster {
             load_balancer_ips: Box::default(),
             source_ranges: Box::default(),
             affinity: None,
+            balancing: if self.rng.percent(25) {
+                Balancing::ClientHash
+            } else {
+                Balancing::Random
+            },
             internal,
             external,
             health_check_node_port: None,
@@ -171,12 +177,14 @@ impl Cluster {
         SliceEndpoint {
             ip,
             conditions,
-            node,
-            hints: zones.map(|zone| {
-                Arc::new(Hints {
-                    zones: Box::new([zone.into()]),
-                    nodes: Box::default(),
-                })
+            place: Arc::new(Place {
+                node,
+                hints: zones.map(|zone| {
+                    Arc::new(Hints {
+                        zones: Box::new([zone.into()]),
+                        nodes: Box::default(),
+                    })
+                }),
             }),
         }
     }
@@ -234,6 +242,12 @@ pub(super) fn settings(rng: &mut Rng) -> Settings {
         detectors,
         node_port_addresses: node_ports,
         localhost_node_ports_wanted: rng.percent(70),
+        // Rules of iptables are the same either way.
+        client_hashing: if rng.percent(30) {
+            ClientHashing::Possible
+        } else {
+            ClientHashing::Impossible
+        },
         ..Settings::default()
     }
 }

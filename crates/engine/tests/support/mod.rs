@@ -5,7 +5,11 @@
 pub mod check;
 pub mod cluster;
 pub mod making;
+pub mod meant;
+pub mod own_table;
+pub mod own_table_properties;
 pub mod properties;
+pub mod rewriting;
 pub mod rig;
 pub mod rng;
 pub mod strangers;

@@ -8,7 +8,7 @@ use iptables::ast::Ports;
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct};
 use iptables::diff::observe::{Observation, Reading};
 use kernel::fake::{FakeKernel, Journal};
-use kernel::{FailureKind, RuleKernel, Scope};
+use kernel::{FailureKind, LiesIn, RuleKernel, Scope};
 use model::object::Kind;
 use model::snapshot::Change;
 use model::{Desired, Family, PerFamily};
@@ -49,6 +49,7 @@ impl Rig {
         let kernel = FakeKernel::new(match backend {
             Backend::NfTables => kernel::Backend::NfTables,
             Backend::Legacy => kernel::Backend::Legacy,
+            Backend::OwnTable => panic!("nftables mode has a rig of its own"),
         });
         let config = EngineConfig {
             backend,
@@ -312,7 +313,15 @@ impl Rig {
             invalid: InvalidPackets::Dropped,
         };
         let want = iptables::build::ruleset(&desired, &context);
-        check::same(&want, self.kernel.ruleset(family)).map_err(|text| format!("{family}: {text}"))
+        check::same(&want, self.kernel.ruleset(family)).map_err(|text| format!("{family}: {text}"))?;
+        let (want, counted) = (check::rules_owned(&want), self.engine.status(family));
+        match counted {
+            Some(status) if status.rules != want => Err(format!(
+                "{family}: counted {:?}, there are {want:?}",
+                status.rules
+            )),
+            _ => Ok(()),
+        }
     }
 
     pub fn compare_both(&self, cluster: &Cluster) -> Result<(), String> {
@@ -328,6 +337,7 @@ impl Rig {
                 Err(error) => Answer::CommitFailed(failure(error.kind, &error)),
             },
             Effect::Observe { reading, unless } => self.observe(family, &reading, unless),
+            Effect::NftCommit(_) | Effect::NftObserve(_) => panic!("nftables mode has a rig of its own"),
         }
     }
 
@@ -363,12 +373,11 @@ fn scopes(reading: &Reading) -> Vec<Scope> {
 }
 
 fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
-    let cause = match kind {
-        FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
-            Cause::Host
-        }
-        FailureKind::TooLarge => Cause::Size,
-        FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
+    let cause = match kind.lies_in() {
+        LiesIn::Host => Cause::Host,
+        LiesIn::Busy => Cause::Busy,
+        LiesIn::Content => Cause::Content,
+        LiesIn::Size => Cause::Size,
     };
     Failure {
         cause,

@@ -80,7 +80,7 @@ pub(super) fn dispatch_chains() -> impl Iterator<Item = (TableName, ChainName)> 
 
 /// The jumps of built-in chains, the same for every node and family, each chain's from its top downward.
 ///
-/// Upstream inserts each at the head, in the order of iptables.md 2, and so they end up the other way round.
+/// Upstream inserts each at the head, in the order of its `iptablesJumpChains`, and so they end up the other way round.
 pub fn jumps() -> Vec<Jump> {
     use StaticChain::{ExternalServices, Firewall, Forward, NodePorts, Postrouting, ProxyFirewall, Services};
     const EXTERNAL: &str = "kubernetes externally-visible service portals";
@@ -157,7 +157,7 @@ fn drop_invalid(nfacct: Nfacct) -> Rule {
 }
 
 /// With `route_localnet` on, neighbours could reach what listens on loopback. The kubelet writes the same rule.
-fn no_martians() -> Rule {
+pub(crate) fn no_martians() -> Rule {
     let states = vec![CtState::Related, CtState::Established, CtState::Dnat];
     Rule {
         src: Some(Is::Not(loopback_v4())),

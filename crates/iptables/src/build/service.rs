@@ -141,7 +141,7 @@ impl<'a> PortRules<'a> {
     }
 
     /// The node port's rules name no address: the caller of `KUBE-NODEPORTS` looked at it. The refusal, which is met
-    /// elsewhere, asks for any address of this host, whatever nodePortAddresses says (iptables.md 19).
+    /// elsewhere, asks for any address of this host, whatever nodePortAddresses says.
     fn node_port(&mut self, frontend: &Frontend) {
         if has_endpoints(frontend) {
             let rule = port_rule(self.protocol, frontend.port, &self.title, self.to_external());

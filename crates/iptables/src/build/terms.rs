@@ -140,7 +140,7 @@ pub fn probability(n: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// What iptables-save 1.8.9 prints for three and two endpoints (iptables.md 7.4), in units of 2^-31.
+    /// What iptables-save 1.8.9 prints for three and two endpoints, in units of 2^-31.
     #[test]
     fn chances_are_those_that_iptables_keeps() {
         assert_eq!(probability(3), 715_827_883); // 0.33333333349

@@ -65,7 +65,11 @@ impl fmt::Debug for ChainId {
 /// Comments of these chains say nothing that the chain's name and its other words do not, and in large clusters
 /// they are left out: a chain is not rewritten for them. Deviation: upstream rewrites all (ADR 6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 8]);
+pub struct Digest {
+    /// How many they are, little end first; 65,535 stands for more as well.
+    rules: [u8; 2],
+    hash: [u8; 6],
+}
 
 impl Digest {
     /// The digest of these rules, in this order. Only meant to be compared within one process.
@@ -76,13 +80,22 @@ impl Digest {
         for rule in rules {
             hash_without_comment(rule, &mut hasher);
         }
-        Digest(hasher.finish().to_ne_bytes())
+        let [_, _, hash @ ..] = hasher.finish().to_le_bytes();
+        Digest {
+            rules: u16::try_from(rules.len()).unwrap_or(u16::MAX).to_le_bytes(),
+            hash,
+        }
+    }
+
+    /// How many rules it stands for.
+    pub fn rules(self) -> usize {
+        usize::from(u16::from_le_bytes(self.rules))
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", u64::from_ne_bytes(self.0))
+        self.hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

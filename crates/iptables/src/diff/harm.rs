@@ -38,7 +38,8 @@ pub struct Harm {
 }
 
 impl Harm {
-    pub(super) fn add(&mut self, words: impl FnOnce() -> String) {
+    /// One more thing; its words are asked for only if they are told.
+    pub fn add(&mut self, words: impl FnOnce() -> String) {
         if self.named.len() < NAMED {
             self.named.push(words());
         } else {
@@ -73,7 +74,7 @@ impl Have {
     pub fn harm(&self, seen: &Observation, checked: Checked<'_>) -> Harm {
         let mut harm = Harm::default();
         self.node.harm(&seen.node, &mut harm);
-        for (name, have) in &self.services {
+        for (name, have) in self.services.iter() {
             let ServiceHave::Known(holding) = have else {
                 continue;
             };
@@ -97,15 +98,15 @@ impl Have {
     /// Of everything else, [`Have::absorb`] believes the same reading.
     pub fn verify(&mut self, seen: &Observation, checked: Checked<'_>) -> Harmed {
         let mut harmed = Harmed::new();
-        for (name, have) in &mut self.services {
+        let verify = |(name, have): (&ServiceName, &mut ServiceHave)| {
             let ServiceHave::Known(holding) = have else {
-                continue;
+                return;
             };
             let is_whole = |(id, digest): &(ChainId, Digest)| {
                 !checked.has(*id) || seen.service_chains.get(id) == Some(digest)
             };
             if holding.chains.iter().all(is_whole) {
-                continue;
+                return;
             }
             let found = |(id, digest): &(ChainId, Digest)| {
                 if checked.has(*id) {
@@ -116,7 +117,9 @@ impl Have {
             };
             holding.chains = holding.chains.iter().filter_map(found).collect();
             harmed.insert(name.clone());
-        }
+        };
+        self.services
+            .edit(|services| services.iter_mut().for_each(verify));
         harmed
     }
 

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::compact::{ChainId, Digest, DispatchRule};
+use super::count::{RuleCount, Services};
 use super::node::NodeHave;
 use super::observe::Observation;
 use crate::ast::ChainName;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Have {
     pub(super) family: Family,
     pub(super) node: NodeHave,
-    pub(super) services: BTreeMap<ServiceName, ServiceHave>,
+    pub(super) services: Services,
     pub(super) leftovers: Leftovers,
 }
 
@@ -77,7 +78,7 @@ impl Have {
         Have {
             family,
             node: NodeHave::default(),
-            services: BTreeMap::new(),
+            services: Services::default(),
             leftovers: Leftovers::default(),
         }
     }
@@ -95,7 +96,7 @@ impl Have {
             ..
         } = seen;
         let mut services = BTreeMap::new();
-        for (name, known) in std::mem::take(&mut self.services) {
+        for (name, known) in std::mem::take(&mut self.services).into_known() {
             let chains = known
                 .chain_ids()
                 .filter_map(|id| service_chains.remove(&id).map(|digest| (id, digest)))
@@ -114,7 +115,7 @@ impl Have {
         *self = Have {
             family: self.family,
             node,
-            services,
+            services: Services::new(services),
             leftovers: Leftovers {
                 chains: service_chains,
                 odd_chains,
@@ -139,12 +140,14 @@ impl Have {
             strays: !strays.is_empty(),
             services: BTreeSet::new(),
         };
-        for (name, have) in &mut self.services {
-            let rules = dispatch.remove(name).unwrap_or_default();
-            if have.absorb(&service_chains, rules) {
-                surprises.services.insert(name.clone());
+        self.services.edit(|services| {
+            for (name, have) in services {
+                let rules = dispatch.remove(name).unwrap_or_default();
+                if have.absorb(&service_chains, rules) {
+                    surprises.services.insert(name.clone());
+                }
             }
-        }
+        });
         for (name, rules) in dispatch {
             surprises.services.insert(name.clone());
             let holding = Holding {
@@ -193,13 +196,15 @@ impl Have {
     /// Takes every chain to hold other rules than it does.
     #[cfg(feature = "mutants")]
     pub fn distrust_chains(&mut self) {
-        for have in self.services.values_mut() {
-            if let ServiceHave::Known(holding) = have {
-                for (_, digest) in &mut holding.chains {
-                    *digest = Digest::of(&[]);
+        self.services.edit(|services| {
+            for have in services.values_mut() {
+                if let ServiceHave::Known(holding) = have {
+                    for (_, digest) in &mut holding.chains {
+                        *digest = Digest::of(&[]);
+                    }
                 }
             }
-        }
+        });
     }
 
     /// Remembers that a service has exactly this.
@@ -238,6 +243,13 @@ impl Have {
     /// The services that have rules, or may have.
     pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
         self.services.keys()
+    }
+
+    /// How many rules there are in our chains, in so far as it is known whose they are.
+    pub fn rules(&self) -> RuleCount {
+        let mut count = self.node.rules_in_our_chains();
+        count.add(self.services.rules());
+        count
     }
 
     /// How many leftovers wait for [`super::sweep`].

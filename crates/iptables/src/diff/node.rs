@@ -1,9 +1,10 @@
 //! The difference of the node's part: static chains, canaries, jumps, and the rules that end nat `KUBE-SERVICES`.
 
 use super::compact::{DispatchRule, Place};
+use super::count::RuleCount;
 use super::harm::Harm;
 use crate::ast::{ChainName, Rule, TableName};
-use crate::build::{Jump, NodeRules};
+use crate::build::{Jump, NodeRules, no_martians};
 use crate::names::StaticChain;
 use crate::plan::TableWrite;
 use model::Family;
@@ -63,6 +64,27 @@ impl NodeHave {
         }
         if self.tail != seen.tail || self.position != seen.position {
             harm.add(|| "the end of nat KUBE-SERVICES changed".to_owned());
+        }
+    }
+
+    /// Static chains' rules and the tail. Of the kubelet's chain one rule is ours too, and of built-in ones none.
+    pub(super) fn rules_in_our_chains(&self) -> RuleCount {
+        let count = |((table, chain), rules): (&(TableName, ChainName), &Vec<Rule>)| {
+            if chain.as_str() == StaticChain::Firewall.as_str() {
+                usize::from(rules.contains(&no_martians()))
+            } else if table.built_in().contains(&chain.as_str()) {
+                0
+            } else {
+                rules.len()
+            }
+        };
+        let in_table = |of: TableName| {
+            let chains = self.chains.iter().filter(|((table, _), _)| *table == of);
+            chains.map(count).sum::<usize>()
+        };
+        RuleCount {
+            filter: in_table(TableName::Filter),
+            nat: in_table(TableName::Nat) + self.tail.len(),
         }
     }
 

@@ -239,7 +239,7 @@ fn other_words(out: &mut dyn Write, words: &[Arc<str>]) -> Written {
 
 /// A word as it is, in quotes only if it would be another word without them.
 fn bare(out: &mut dyn Write, word: &str) -> Written {
-    if word.is_empty() || word.contains(|c: char| c.is_whitespace() || "\"\\'".contains(c)) {
+    if word.is_empty() || word.contains(|c: char| c.is_whitespace() || c == '\0' || "\"\\'".contains(c)) {
         return quoted(out, word);
     }
     out.write_str(" ")?;
@@ -256,7 +256,12 @@ fn text_value(out: &mut dyn Write, text: &str) -> Written {
     quoted(out, text)
 }
 
+/// Every word that is not plain comes here. The tools read line by line, within quotes too: what follows a newline would
+/// be a line of its own, and a zero would be the end.
 fn quoted(out: &mut dyn Write, text: &str) -> Written {
+    if text.contains(['\n', '\0']) {
+        return Err(fmt::Error);
+    }
     out.write_str(" \"")?;
     for part in text.split_inclusive(['"', '\\', '\'']) {
         match part.char_indices().next_back() {

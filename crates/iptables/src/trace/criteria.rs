@@ -1,48 +1,11 @@
 //! Whether one rule matches one packet: yes, no, by chance, or nobody can say.
 
-use super::condition::{Condition, pattern_covers};
-use super::history::History;
 use super::other;
-use super::packet::{State, Track};
-use super::site::{Hook, Interface, Site};
 use crate::ast::{AddrType, CtState, Is, Match, PortRange, Proto, RecentAction, Rule};
 use ipnet::IpNet;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The part of a rule that was not true of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Criterion {
-    /// `-s`
-    Source,
-    /// `-d`
-    Destination,
-    /// `-i`
-    InInterface,
-    /// `-o`
-    OutInterface,
-    /// `-p`
-    Protocol,
-    /// The match of this index in the rule's list.
-    Match(usize),
-    /// What the rule hangs on is not so on this branch, or chance went against it.
-    Branch,
-}
-
-impl fmt::Display for Criterion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Criterion::Source => f.write_str("source"),
-            Criterion::Destination => f.write_str("destination"),
-            Criterion::InInterface => f.write_str("incoming interface"),
-            Criterion::OutInterface => f.write_str("outgoing interface"),
-            Criterion::Protocol => f.write_str("protocol"),
-            Criterion::Match(index) => write!(f, "match {}", index + 1),
-            Criterion::Branch => f.write_str("not on this way"),
-        }
-    }
-}
+use traced::{Condition, Criterion, History, Hook, Interface, Site, State, Track, pattern_covers};
 
 /// Whether one part of a rule is true of a packet.
 #[derive(Clone, Debug, PartialEq)]
@@ -331,7 +294,7 @@ pub(super) fn address_type(kind: &AddrType, ip: IpAddr, site: &Site<'_>) -> Trut
         return local;
     };
     let multicast = ip.is_multicast();
-    match (&**word, broadcast(ip, site)) {
+    match (&**word, site.is_broadcast(ip)) {
         ("LOCAL", _) => local,
         ("MULTICAST", _) => Truth::Known(multicast),
         ("UNSPEC", _) => Truth::Known(ip.is_unspecified()),
@@ -346,20 +309,6 @@ pub(super) fn address_type(kind: &AddrType, ip: IpAddr, site: &Site<'_>) -> Trut
                 kind: word.clone(),
             },
             true,
-        ),
-    }
-}
-
-/// Whether the address is a broadcast address; `None` when that hangs on networks nobody told us.
-fn broadcast(ip: IpAddr, site: &Site<'_>) -> Option<bool> {
-    match ip {
-        IpAddr::V6(_) => Some(false),
-        IpAddr::V4(v4) if v4.is_broadcast() => Some(true),
-        IpAddr::V4(_) if site.networks.is_empty() => None,
-        IpAddr::V4(_) => Some(
-            site.networks
-                .iter()
-                .any(|net| net.prefix_len() < 31 && net.broadcast() == ip),
         ),
     }
 }

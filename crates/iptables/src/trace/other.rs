@@ -1,14 +1,12 @@
 //! Matches that the rule types keep word by word: those that can be decided from the packet are, all others are a
 //! [`Condition`].
 
-use super::condition::Condition;
 use super::criteria::{Truth, address_type, ct_state_in, mark_is, port_in, source_port_in};
-use super::packet::{State, Track};
-use super::site::{Sender, Site};
 use crate::ast::{AddrType, CtState, PortRange};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use traced::{Condition, Sender, Site, State, Track};
 
 /// One option of a match: `[!] --name value...`.
 struct Opt<'a> {

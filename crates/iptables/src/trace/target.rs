@@ -1,14 +1,10 @@
 //! What a rule's target does to a packet that the rule matched.
 
-use super::condition::Condition;
-use super::history::Did;
 use super::other::{number, value_and_mask};
-use super::packet::{Bits, Nat, State, Track};
-use super::site::Site;
-use super::walk::Verdict;
 use crate::ast::{ChainName, Ports, Target};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use traced::{Bits, Condition, Did, Nat, Site, State, Track, Verdict};
 
 /// Where a packet goes on after a rule's target.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,8 +72,8 @@ pub(super) fn is_inert(target: &Target) -> bool {
 pub(super) fn act(target: &Target, state: &mut State, site: &Site<'_>) -> (Did, Flow) {
     match target {
         Target::None => (Did::Nothing, Flow::Next),
-        Target::Jump(chain) => (Did::Jumped(chain.clone()), Flow::Jump(chain.clone())),
-        Target::Goto(chain) => (Did::WentTo(chain.clone()), Flow::Goto(chain.clone())),
+        Target::Jump(chain) => (Did::Jumped(chain.as_str().into()), Flow::Jump(chain.clone())),
+        Target::Goto(chain) => (Did::WentTo(chain.as_str().into()), Flow::Goto(chain.clone())),
         Target::Return => (Did::Returned, Flow::Return),
         Target::Accept => (Did::Accepted, Flow::Done(Verdict::Accept)),
         Target::Drop => (Did::Dropped, Flow::Done(Verdict::Drop)),

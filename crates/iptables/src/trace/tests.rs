@@ -60,7 +60,7 @@ fn known() -> LocalAddresses {
 fn site(local: &LocalAddresses) -> Site<'_> {
     Site {
         hook: Hook::Prerouting,
-        table: TableName::Nat,
+        table: TableName::Nat.as_str().into(),
         in_interface: Interface::Named("cali1".into()),
         out_interface: Interface::Absent,
         sender: Sender::Elsewhere,

@@ -1,44 +1,13 @@
 //! The walk itself: rules in order, chains on a stack, branches on a worklist.
 
-use super::condition::Condition;
-use super::criteria::{Answer, Criterion, Open, ask};
-use super::history::{Detail, Event, History, Place};
-use super::packet::State;
-use super::site::Site;
+use super::criteria::{Answer, Open, ask};
 use super::target::{self, Flow};
 use crate::ast::{Chain, ChainName, Policy, Rule, Table};
-use std::sync::Arc;
-
-/// What a table says about a packet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// On to the next table.
-    Accept,
-    /// Gone.
-    Drop,
-    /// Gone, and the sender is told with this ICMP answer or `tcp-reset`.
-    Reject(Arc<str>),
-    /// Nobody can say: these words are why.
-    Undecided(Arc<str>),
-}
+use traced::{Condition, Criterion, Detail, Event, History, Limits, Place, Site, State, Verdict, too_much};
 
 /// How many chains may lead to one another. Far above what nftables allows (`NFT_JUMP_STACK_SIZE`, 16): old tables
 /// have other bounds, but every waiting branch holds the chains that led to it.
 const DEPTH: usize = 128;
-
-/// Bounds of a walk, beside the work that its [`History`] allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How many branches there may be. Branches beyond that end [`Verdict::Undecided`] and say so.
-    pub branches: usize,
-}
-
-impl Default for Limits {
-    /// Far above what one service with thousands of endpoints takes: an affinity service takes two branches an endpoint.
-    fn default() -> Self {
-        Limits { branches: 1 << 16 }
-    }
-}
 
 /// Follows a packet from a built-in chain of a table to the table's verdicts, one for each branch.
 ///
@@ -110,10 +79,6 @@ struct Walk<'a, 'w> {
     done: Vec<(State, Verdict)>,
 }
 
-fn too_much() -> Verdict {
-    Verdict::Undecided("there is too much to follow: the rest is not followed".into())
-}
-
 impl<'a> Walk<'a, '_> {
     /// Follows one branch to its verdict, leaving other branches to wait.
     fn follow(&mut self, mut walker: Walker<'a>) {
@@ -156,13 +121,7 @@ impl<'a> Walk<'a, '_> {
         }
         if !certain {
             if self.waiting.len() + self.done.len() + open.conditions.len() + 1 >= self.limits.branches {
-                return Some(Verdict::Undecided(
-                    format!(
-                        "more than {} ways: the rest is not followed",
-                        self.limits.branches
-                    )
-                    .into(),
-                ));
+                return Some(self.limits.exceeded());
             }
             self.fork(walker, open);
         }
@@ -285,9 +244,12 @@ impl<'a> Walk<'a, '_> {
         let policy = frame.chain.policy.unwrap_or(Policy::Accept);
         let event = Event::Policy {
             hook: self.site.hook,
-            table: self.site.table,
-            chain: frame.name.clone(),
-            policy,
+            table: self.site.table.clone(),
+            chain: frame.name.as_str().into(),
+            policy: match policy {
+                Policy::Accept => traced::Policy::Accept,
+                Policy::Drop => traced::Policy::Drop,
+            },
         };
         self.record(walker, event);
         Some(match policy {
@@ -305,8 +267,8 @@ impl<'a> Walk<'a, '_> {
         let frame = walker.frames.last()?;
         Some(Place {
             hook: self.site.hook,
-            table: self.site.table,
-            chain: frame.name.clone(),
+            table: self.site.table.clone(),
+            chain: frame.name.as_str().into(),
             rule: u32::try_from(frame.next).unwrap_or(u32::MAX),
         })
     }
