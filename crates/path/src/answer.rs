@@ -1,11 +1,11 @@
 //! What a trace answers: the ways a packet can take, and each way's steps, conditions, chance and end.
 
-use iptables::ast::{ChainName, TableName};
-use iptables::trace::{Condition, Did, Event, History, Hook, Interface, NodeId, Place, State};
+use iptables::ast::TableName;
 use model::{Delivery, Outcome, Packet};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use traced::{Condition, Did, Event, History, Hook, Interface, Name, NodeId, Place, State};
 
 /// Every way a packet can take.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub enum Leg {
         /// By this hook.
         hook: Hook,
         /// The table.
-        table: TableName,
+        table: Name,
         /// The last event of the packet's history after it.
         until: Option<NodeId>,
     },
@@ -201,10 +201,26 @@ impl Answer {
     }
 
     /// The rules a way meets, as table, chain and number, in the order of the kernel's trace events.
-    pub fn met(&self, way: &Way) -> Vec<(TableName, ChainName, u32)> {
-        self.met_places(way)
-            .map(|place| (place.table, place.chain.clone(), place.rule))
-            .collect()
+    pub fn met(&self, way: &Way) -> Vec<(Name, Name, u32)> {
+        let mut met: Vec<(Name, Name, u32)> = self
+            .met_places(way)
+            .map(|place| (place.table.clone(), place.chain.clone(), place.rule))
+            .collect();
+        // A rule of nftables may do several things.
+        met.dedup();
+        met
+    }
+
+    /// The chance of exactly these steps. The way's own chance ([`State::chance`]) is larger when it stands for others
+    /// that end alike, as all throws of a die that is thrown until it shows an endpoint.
+    pub fn chance_of_steps(&self, way: &Way) -> f64 {
+        let events = self.history.between(None, way.state.last).into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Chance { probability } => Some(*probability),
+                _ => None,
+            })
+            .product()
     }
 
     fn met_places(&self, way: &Way) -> impl Iterator<Item = &Place> {
@@ -265,7 +281,7 @@ impl Answer {
     /// Health-check node ports are what filter's KUBE-NODEPORTS accepts (reference: upstream's chain of that name).
     fn accepted_for_health_check(&self, way: &Way) -> bool {
         let ours =
-            |place: &Place| place.table == TableName::Filter && place.chain.as_str() == "KUBE-NODEPORTS";
+            |place: &Place| place.table == TableName::Filter.as_str() && place.chain == "KUBE-NODEPORTS";
         let events = self.history.between(None, way.state.last);
         events
             .into_iter()
@@ -286,15 +302,15 @@ fn append<'a>(steps: &mut Vec<Step<'a>>, event: &'a Event) {
         }),
         (
             Event::Assumed {
-                condition: Condition::SeenRecently { .. },
+                condition,
                 holds: false,
             },
             Some(Step::Claim(Claim {
-                condition: Condition::SeenRecently { .. },
+                condition: before,
                 holds: false,
                 others,
             })),
-        ) => *others += 1,
+        ) if condition.is_of_a_client() && before.is_of_a_client() => *others += 1,
         (Event::Assumed { condition, holds }, _) => steps.push(Step::Claim(Claim {
             condition,
             holds: *holds,

@@ -3,17 +3,20 @@
 
 use ipnet::IpNet;
 use iptables::ast::Ruleset;
-use iptables::trace::{Interface, LocalAddresses};
 use model::{PerFamily, Protocol};
+use nftables::listed;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use traced::{Interface, LocalAddresses};
 
 /// A host: its rules, and what is known of its addresses, interfaces, routes and sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// The rules of each family.
+    /// The rules of iptables of each family.
     pub rules: PerFamily<Ruleset>,
+    /// The tables of nftables. Those that iptables made may be among them, and are not asked twice.
+    pub native: listed::Ruleset,
     /// The host's own addresses.
     pub addresses: LocalAddresses,
     /// The interfaces; empty when not known. Their addresses count as local in addition to [`Host::addresses`].

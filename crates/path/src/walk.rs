@@ -1,29 +1,13 @@
 //! The hooks in order, and what the kernel does between them.
 
 use crate::answer::{Answer, End, Leg, Listener, Routed, Way};
+use crate::hooks::Order;
 use crate::host::{Exit, Host};
 use ipnet::IpNet;
-use iptables::ast::TableName;
-use iptables::trace::{
-    Condition, Detail, Event, History, Hook, Interface, Limits, LocalAddresses, Nat, Sender, Site, State,
-    Track, Verdict, walk,
-};
 use model::{Origin, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The tables that each hook calls, in the order of their priorities (`enum nf_ip_hook_priorities`).
-/// Connection tracking comes between raw and mangle.
-pub const TABLES_OF_HOOK: [(Hook, &[TableName]); 5] = {
-    use TableName::{Filter, Mangle, Nat, Raw, Security};
-    [
-        (Hook::Prerouting, &[Raw, Mangle, Nat]),
-        (Hook::Input, &[Mangle, Filter, Security, Nat]),
-        (Hook::Forward, &[Mangle, Filter, Security]),
-        (Hook::Output, &[Raw, Mangle, Nat, Filter, Security]),
-        (Hook::Postrouting, &[Mangle, Nat]),
-    ]
-};
+use traced::{Condition, Detail, Event, History, Hook, Interface, LocalAddresses, Name, Sender, Site, State};
 
 /// The loopback interface.
 const LOOPBACK: &str = "lo";
@@ -38,6 +22,7 @@ pub fn trace(host: &Host, packet: &Packet, detail: Detail) -> Answer {
         packet,
         local: host.local_addresses(),
         networks: host.networks(),
+        order: Order::of(host, packet.family()),
     };
     let mut walk = Walk {
         given,
@@ -45,7 +30,9 @@ pub fn trace(host: &Host, packet: &Packet, detail: Detail) -> Answer {
         waiting: Vec::new(),
         ways: Vec::new(),
     };
-    walk.waiting.push(walk.given.beginning());
+    let first = walk.given.beginning();
+    let first = walk.past_frames(first, "ingress");
+    walk.waiting.extend(first);
     while let Some(traveller) = walk.waiting.pop() {
         walk.go_on(traveller);
     }
@@ -58,40 +45,41 @@ pub fn trace(host: &Host, packet: &Packet, detail: Detail) -> Answer {
 
 /// The packet somewhere on its way.
 #[derive(Clone)]
-struct Traveller {
-    state: State,
-    legs: Vec<Leg>,
-    at: At,
-    in_interface: Interface,
-    exit: Exit,
+pub(crate) struct Traveller {
+    pub(crate) state: State,
+    pub(crate) legs: Vec<Leg>,
+    pub(crate) at: At,
+    pub(crate) in_interface: Interface,
+    pub(crate) exit: Exit,
     /// The last routing decision.
-    here: bool,
+    pub(crate) here: bool,
     /// What became of it, once something did.
-    end: Option<End>,
+    pub(crate) end: Option<End>,
 }
 
 /// Where a packet is about to be.
 #[derive(Clone, Copy)]
-enum At {
-    /// At this table of the hook.
-    Table(Hook, usize),
-    /// Past all tables of the hook.
+pub(crate) enum At {
+    /// At this group of those that the hook calls.
+    Group(Hook, usize),
+    /// Past all of the hook.
     Past(Hook),
 }
 
 /// What does not change while the packet is followed.
-struct Given<'a> {
+pub(crate) struct Given<'a> {
     host: &'a Host,
-    packet: &'a Packet,
+    pub(crate) packet: &'a Packet,
     local: LocalAddresses,
     networks: Vec<IpNet>,
+    pub(crate) order: Order<'a>,
 }
 
-struct Walk<'a> {
-    given: Given<'a>,
-    history: History,
-    waiting: Vec<Traveller>,
-    ways: Vec<Way>,
+pub(crate) struct Walk<'a> {
+    pub(crate) given: Given<'a>,
+    pub(crate) history: History,
+    pub(crate) waiting: Vec<Traveller>,
+    pub(crate) ways: Vec<Way>,
 }
 
 impl Given<'_> {
@@ -103,7 +91,7 @@ impl Given<'_> {
         let mut traveller = Traveller {
             state: State::new(self.packet),
             legs: Vec::new(),
-            at: At::Table(Hook::Prerouting, 0),
+            at: At::Group(Hook::Prerouting, 0),
             in_interface: Interface::Absent,
             exit: nowhere,
             here: false,
@@ -111,7 +99,7 @@ impl Given<'_> {
         };
         match &self.packet.origin {
             Origin::Host => {
-                traveller.at = At::Table(Hook::Output, 0);
+                traveller.at = At::Group(Hook::Output, 0);
                 traveller.exit = self.first_exit();
             }
             Origin::Interface(name) if name.is_empty() => traveller.in_interface = Interface::Unknown,
@@ -149,7 +137,7 @@ impl Given<'_> {
         self.packet.origin == Origin::Host && traveller.exit.interface == Interface::Absent
     }
 
-    fn site(&self, traveller: &Traveller, hook: Hook, table: TableName) -> Site<'_> {
+    pub(crate) fn site(&self, traveller: &Traveller, hook: Hook, table: Name) -> Site<'_> {
         let made_here = self.sender() == Sender::ThisHost;
         let in_interface = match hook {
             Hook::Output => Interface::Absent,
@@ -186,36 +174,45 @@ impl Walk<'_> {
             return;
         }
         match traveller.at {
-            At::Table(Hook::Output, 0) if self.given.cannot_be_sent(&traveller) => {
+            At::Group(Hook::Output, 0) if self.given.cannot_be_sent(&traveller) => {
                 traveller.legs.push(Leg::Routed {
                     to: Routed::Nowhere,
                     until: traveller.state.last,
                 });
                 self.finish(traveller, End::NoRoute);
             }
-            At::Table(hook, index) => {
-                if let Some(table) = tables_of(hook).get(index) {
-                    self.table(traveller, hook, *table, index);
-                } else {
-                    traveller.at = At::Past(hook);
-                    self.waiting.push(traveller);
-                }
+            At::Group(hook, index) if index < self.given.order.groups(hook).len() => {
+                traveller.at = At::Group(hook, index + 1);
+                let found = self.group(traveller, hook, index);
+                // Ways wait on a stack: the one pushed last is followed first.
+                self.waiting.extend(found.into_iter().rev());
+            }
+            At::Group(hook, _) => {
+                traveller.at = At::Past(hook);
+                self.waiting.push(traveller);
             }
             At::Past(Hook::Prerouting) => self.route(traveller, Hook::Input, Hook::Forward),
             At::Past(Hook::Output) => self.route(traveller, Hook::Postrouting, Hook::Postrouting),
             At::Past(Hook::Forward) => {
-                traveller.at = At::Table(Hook::Postrouting, 0);
+                traveller.at = At::Group(Hook::Postrouting, 0);
                 self.waiting.push(traveller);
             }
             At::Past(Hook::Postrouting) if traveller.here => {
                 // A packet to this host itself comes in again through the loopback interface, with its connection.
                 traveller.in_interface = Interface::Named(LOOPBACK.into());
-                traveller.at = At::Table(Hook::Prerouting, 0);
+                traveller.at = At::Group(Hook::Prerouting, 0);
                 self.waiting.push(traveller);
             }
             At::Past(Hook::Postrouting) => {
                 let Exit { interface, next_hop } = traveller.exit.clone();
-                self.finish(traveller, End::Left { interface, next_hop });
+                for mut way in self.past_frames(traveller, "egress") {
+                    let left = End::Left {
+                        interface: interface.clone(),
+                        next_hop,
+                    };
+                    let end = way.end.take().unwrap_or(left);
+                    self.finish(way, end);
+                }
             }
             At::Past(Hook::Input) => {
                 let listener = match self
@@ -235,50 +232,6 @@ impl Walk<'_> {
     fn finish(&mut self, traveller: Traveller, end: End) {
         let way = Way::new(traveller.state, end, traveller.legs, &self.history);
         self.ways.push(way);
-    }
-
-    /// Shows the packet to one table.
-    fn table(&mut self, mut traveller: Traveller, hook: Hook, table: TableName, index: usize) {
-        if table != TableName::Raw && traveller.state.connection.track == Track::Unseen {
-            traveller.state.connection.track = self.given.packet.state.into();
-        }
-        traveller.at = At::Table(hook, index + 1);
-        let rules = self
-            .given
-            .host
-            .rules
-            .get(self.given.packet.family())
-            .tables
-            .get(&table);
-        let Some(rules) = rules.filter(|_| table != TableName::Nat || nat_is_asked(&traveller.state, hook))
-        else {
-            self.waiting.push(traveller);
-            return;
-        };
-        let limits = Limits {
-            branches: Limits::default()
-                .branches
-                .saturating_sub(self.waiting.len() + self.ways.len()),
-        };
-        let site = self.given.site(&traveller, hook, table);
-        let found = walk(rules, traveller.state, &site, limits, &mut self.history);
-        // Ways wait on a stack: the one pushed last is followed first.
-        for (mut state, verdict) in found.into_iter().rev() {
-            if table == TableName::Nat {
-                settle_nat(&mut state, hook);
-            }
-            let mut next = Traveller {
-                state,
-                ..traveller.clone()
-            };
-            next.legs.push(Leg::Table {
-                hook,
-                table,
-                until: state.last,
-            });
-            next.end = end_by(verdict);
-            self.waiting.push(next);
-        }
     }
 
     /// Decides where the packet goes, and sends it to one of these hooks.
@@ -327,25 +280,8 @@ impl Walk<'_> {
             return;
         };
         traveller.exit = exit;
-        traveller.at = At::Table(if here { when_here } else { when_elsewhere }, 0);
+        traveller.at = At::Group(if here { when_here } else { when_elsewhere }, 0);
         self.waiting.push(traveller);
-    }
-}
-
-fn tables_of(hook: Hook) -> &'static [TableName] {
-    TABLES_OF_HOOK
-        .iter()
-        .find_map(|(of, tables)| (*of == hook).then_some(*tables))
-        .unwrap_or_default()
-}
-
-/// The end that a table's verdict means; `None` when the packet goes on.
-fn end_by(verdict: Verdict) -> Option<End> {
-    match verdict {
-        Verdict::Accept => None,
-        Verdict::Drop => Some(End::Dropped),
-        Verdict::Reject(with) => Some(End::Rejected(with)),
-        Verdict::Undecided(why) => Some(End::Undecided(why)),
     }
 }
 
@@ -360,27 +296,5 @@ fn loopback_address(family_of: IpAddr) -> IpAddr {
     match family_of {
         IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
         IpAddr::V6(_) => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
-    }
-}
-
-/// Which translation a hook's nat chain decides.
-fn side(state: &mut State, hook: Hook) -> &mut Nat {
-    match hook {
-        Hook::Prerouting | Hook::Output | Hook::Forward => &mut state.connection.dnat,
-        Hook::Input | Hook::Postrouting => &mut state.connection.snat,
-    }
-}
-
-/// Nat sees the first packet of a connection, and decides each side once (`nf_nat_inet_fn`).
-fn nat_is_asked(state: &State, hook: Hook) -> bool {
-    let mut state = *state;
-    state.connection.track == Track::New && *side(&mut state, hook) == Nat::Undecided
-}
-
-/// What nat left as it was stays so for the whole connection.
-fn settle_nat(state: &mut State, hook: Hook) {
-    let side = side(state, hook);
-    if *side == Nat::Undecided {
-        *side = Nat::Kept;
     }
 }

@@ -1,7 +1,6 @@
 //! Broken setups out of public reports: where packets go on them. `scenarios/cases/` holds the dumps; the answers were
 //! seen with real packets on kernel 6.18.
 
-use iptables::ast::TableName;
 use iptables::parse;
 use model::{Family, Origin, Packet, Protocol};
 use path::{
@@ -34,6 +33,7 @@ fn node(case: &str, dump: &str) -> Host {
     };
     let mut host = Host {
         rules: model::PerFamily::default(),
+        native: nftables::listed::Ruleset::default(),
         addresses: LocalAddresses::Unknown,
         interfaces: vec![
             interface("eth0", "192.0.2.11/24"),
@@ -88,10 +88,10 @@ fn masqueraded(way: &Way) -> bool {
 }
 
 /// The chain of the last rule that a way met.
-fn last_chain(answer: &Answer, way: usize) -> (TableName, String) {
+fn last_chain(answer: &Answer, way: usize) -> (String, String) {
     let met = answer.met(&answer.ways[way]);
     let (table, chain, _) = met.last().expect("it met a rule");
-    (*table, chain.to_string())
+    (table.to_string(), chain.to_string())
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn untracked_packets_never_meet_nat() {
         matches!(&answer.ways[0].end, End::Left { next_hop: Some(next), .. } if *next == ip("192.0.2.1"))
     );
     let first = &answer.met(&answer.ways[0])[0];
-    assert_eq!((first.0, first.1.as_str()), (TableName::Raw, "PREROUTING"));
+    assert_eq!((first.0.as_str(), first.1.as_str()), ("raw", "PREROUTING"));
     both.interfaces.push(cache());
     let answer = go(&both, &from_node("10.96.0.10:53", Protocol::Udp));
     assert_eq!(answer.ways[0].end, End::Local(Listener::Unknown));
@@ -205,14 +205,14 @@ fn foreign_marks_that_hold_our_bit_are_masqueraded() {
     assert_eq!(answer.ways[0].end, End::Dropped);
     assert_eq!(
         last_chain(&answer, 0),
-        (TableName::Filter, "KUBE-FIREWALL".to_owned())
+        ("filter".to_owned(), "KUBE-FIREWALL".to_owned())
     );
     let answer = go(&node(case, "iptables-save-new-kubelet.txt"), &packet);
     assert!(all(&answer, |way| way.got_through() && masqueraded(way)));
     assert_eq!(answer.ways[0].state.src_port, None, "--random-fully");
     assert_eq!(
         last_chain(&answer, 0),
-        (TableName::Nat, "KUBE-POSTROUTING".to_owned())
+        ("nat".to_owned(), "KUBE-POSTROUTING".to_owned())
     );
     packet.mark = 0x8a6d;
     let answer = go(&node(case, "iptables-save-new-kubelet.txt"), &packet);
@@ -241,4 +241,22 @@ fn node_ports_answer_on_every_local_address_unless_they_are_limited() {
     );
     assert_eq!(answer.ways[0].end, End::Local(Listener::Unknown));
     assert_eq!(endpoints(&answer), ["unchanged"]);
+}
+
+#[test]
+fn a_firewall_of_nftables_beside_iptables_accepts_only_what_was_translated() {
+    let case = "29-firewall-accepts-only-translated-packets";
+    let mut host = node(case, "iptables-save.txt");
+    let list = scenario::root().join("cases").join(case).join("nft-ruleset.txt");
+    let list = std::fs::read_to_string(list).expect("the list is there");
+    host.native = nftables::parse::ruleset(&list).expect("a list");
+    let answer = go(&host, &from_pod("10.244.1.6", "10.96.7.50:80", Protocol::Tcp));
+    assert_eq!(endpoints(&answer), ["10.244.2.9:8080"]);
+    assert!(all(&answer, Way::got_through));
+    let answer = go(&host, &from_pod("10.244.1.6", "10.244.2.9:8080", Protocol::Tcp));
+    assert_eq!(answer.ways[0].end, End::Rejected("icmpx admin-prohibited".into()));
+    let by = ("inet firewalld".to_owned(), "filter_FWD_public".to_owned());
+    assert_eq!(last_chain(&answer, 0), by);
+    let answer = go(&host, &from_outside("192.0.2.11:30050"));
+    assert!(all(&answer, |way| way.got_through() && masqueraded(way)));
 }

@@ -1,6 +1,9 @@
 //! What several tests need: hosts out of golden cases, and the packets worth asking about.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod native;
+mod upstream;
+
 use iptables::ast::Ports;
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct};
 use model::{

@@ -1,0 +1,290 @@
+//! A world out of what people have at hand: documents, a configuration, facts, saved rules.
+
+use crate::facts::HostFacts;
+use crate::objects::Objects;
+use crate::question::Question;
+use crate::world::{Mode, NodeChoice, Rules, World};
+use config::KubeProxyConfiguration;
+use iptables::ast::{Ports, Ruleset};
+use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
+use model::crossing::ListedEndpoints;
+use model::object;
+use model::snapshot::{Change, Snapshot};
+use model::{Desired, NodeFacts, Note, PerFamily, Settings};
+use nftables::listed;
+use path::{Host, LocalAddresses};
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// What people have at hand.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// Objects, lists of them included.
+    pub documents: Vec<Value>,
+    /// The proxy's configuration; without it, the defaults and what [`HostFacts::config`] says.
+    pub config: Option<KubeProxyConfiguration>,
+    /// The mode, when it was said apart from the configuration.
+    pub mode: Option<Mode>,
+    /// The pods' networks, when they were said apart from the configuration.
+    pub cluster_cidr: Option<String>,
+    /// The node that is meant, when it was said.
+    pub node: Option<String>,
+    /// What is known of the host.
+    pub facts: HostFacts,
+    /// Addresses of the node, beside those of its Node object and of the facts.
+    pub addresses: Vec<IpAddr>,
+    /// The host's saved rules; `None` for a family whose rules nobody saved.
+    pub saved: PerFamily<Option<Ruleset>>,
+    /// The host's tables of nftables; `None` when nobody saved them. Those that iptables made may be among them.
+    pub native: Option<listed::Ruleset>,
+}
+
+/// What a host has that lacks nothing.
+const CAPABILITIES: Capabilities = Capabilities {
+    masquerade_ports: Ports::RandomFully,
+    nfacct: Nfacct::Present,
+};
+
+/// Puts a world together, as the node sees it whose rules the question is about.
+///
+/// # Errors
+/// When the configuration in the facts cannot be used: says which field and why.
+pub fn assemble(parts: Parts, question: &Question) -> Result<World, String> {
+    put_together(parts, Some(question))
+}
+
+/// Puts a world together, as the node sees it that the parts name: where nobody asks about a packet.
+///
+/// # Errors
+/// As of [`assemble`].
+pub fn assemble_host(parts: Parts) -> Result<World, String> {
+    put_together(parts, None)
+}
+
+fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, String> {
+    let Parts {
+        documents,
+        config,
+        mode: said_mode,
+        cluster_cidr,
+        node,
+        facts: host_facts,
+        addresses,
+        saved,
+        native,
+    } = parts;
+    let mut config = match config {
+        Some(config) => config,
+        None if host_facts.config.is_null() => of_cluster(&documents)?,
+        None => configuration(&host_facts.config)?,
+    };
+    config.mode = said_mode.map_or(config.mode, |mode| mode.to_string());
+    config.cluster_cidr = cluster_cidr.unwrap_or(config.cluster_cidr);
+    let (snapshot, objects, mut notes) = read(documents);
+    let asked = question.and_then(|question| question.node(&snapshot, &objects));
+    let asked = asked.map(|name| name.to_string());
+    let (name, node_choice) = match node.or(asked) {
+        Some(name) => (name, NodeChoice::Asked),
+        None => likely_node(&snapshot, &config, &host_facts),
+    };
+    let facts = facts(&config, &name, &snapshot, &host_facts, addresses);
+    let settings = config::settings(&config, &facts);
+    let desired = PerFamily::from_fn(|family| {
+        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, &settings);
+        notes.extend(new);
+        desired
+    });
+    notes.sort();
+    notes.dedup();
+    let mut world = World {
+        snapshot,
+        objects,
+        notes,
+        facts,
+        node_choice,
+        desired,
+        mode: mode(&config.mode),
+        configured_mode: config.mode,
+        host: Host::default(),
+        rules: Rules::None,
+        host_facts,
+    };
+    give_rules(&mut world, saved, native);
+    Ok(world)
+}
+
+/// A world as a running proxy has it: with nothing of objects but what the proxy itself reads, and its own rules.
+pub fn assemble_running(
+    snapshot: Snapshot,
+    facts: NodeFacts,
+    settings: &Settings,
+    configured_mode: &str,
+) -> World {
+    let mut notes = Vec::new();
+    let desired = PerFamily::from_fn(|family| {
+        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, settings);
+        notes.extend(new);
+        desired
+    });
+    notes.sort();
+    notes.dedup();
+    let mut world = World {
+        snapshot,
+        objects: Objects::default(),
+        notes,
+        facts,
+        node_choice: NodeChoice::Asked,
+        desired,
+        mode: mode(configured_mode),
+        configured_mode: configured_mode.to_owned(),
+        host: Host::default(),
+        rules: Rules::None,
+        host_facts: HostFacts::default(),
+    };
+    give_rules(&mut world, PerFamily::default(), None);
+    world
+}
+
+fn mode(configured: &str) -> Mode {
+    match configured {
+        "nftables" => Mode::Nftables,
+        _ => Mode::Iptables,
+    }
+}
+
+fn read(documents: Vec<Value>) -> (Snapshot, Objects, Vec<Note>) {
+    let mut snapshot = Snapshot::new();
+    let mut objects = Objects::default();
+    let mut notes = Vec::new();
+    for document in documents {
+        objects.take(&document);
+        let decoded = object::decode(document);
+        notes.extend(decoded.notes);
+        for object in decoded.objects {
+            snapshot.apply(Change::Apply(object));
+        }
+    }
+    (snapshot, objects, notes)
+}
+
+/// The node, when nobody said which: the configuration's, the host's own name, else the first Node there is.
+fn likely_node(
+    snapshot: &Snapshot,
+    config: &KubeProxyConfiguration,
+    host: &HostFacts,
+) -> (String, NodeChoice) {
+    let configured = Some(config.hostname_override.clone()).filter(|name| !name.is_empty());
+    if let Some(said) = configured.or_else(|| host.hostname.clone()) {
+        return (said, NodeChoice::Asked);
+    }
+    let mut nodes = snapshot.nodes();
+    let first = nodes
+        .next()
+        .map_or_else(String::new, |node| node.name.to_string());
+    let choice = match nodes.next() {
+        Some(_) => NodeChoice::OneOfSeveral,
+        None => NodeChoice::Asked,
+    };
+    (first, choice)
+}
+
+fn facts(
+    config: &KubeProxyConfiguration,
+    name: &str,
+    snapshot: &Snapshot,
+    host: &HostFacts,
+    mut own: Vec<IpAddr>,
+) -> NodeFacts {
+    own.extend(host.addresses());
+    if own.is_empty() {
+        own.extend(
+            snapshot
+                .node(name)
+                .iter()
+                .flat_map(|node| node.addresses.iter().copied()),
+        );
+    }
+    own.extend([
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    ]);
+    own.sort();
+    own.dedup();
+    config::facts(config, name, snapshot, own)
+}
+
+/// The host's rules: those that were saved, else those that the objects ask for.
+fn give_rules(world: &mut World, saved: PerFamily<Option<Ruleset>>, native: Option<listed::Ruleset>) {
+    let mut host = Host {
+        addresses: LocalAddresses::Known(world.facts.interface_addresses.iter().copied().collect()),
+        ..Host::default()
+    };
+    let is_observed = saved.v4.is_some() || saved.v6.is_some() || native.is_some();
+    if world.addresses_are_unknown() {
+        host.addresses = LocalAddresses::Unknown;
+    }
+    world.host_facts.tell(&mut host);
+    if is_observed {
+        host.rules = PerFamily {
+            v4: saved.v4.unwrap_or_default(),
+            v6: saved.v6.unwrap_or_default(),
+        };
+        host.native = native.unwrap_or_default();
+        world.rules = Rules::Observed;
+    } else if world.mode == Mode::Iptables {
+        host.rules = PerFamily::from_fn(|family| rendered(world.desired.get(family)));
+        world.rules = Rules::Rendered;
+    }
+    world.host = host;
+}
+
+fn rendered(desired: &Desired) -> Ruleset {
+    let context = BuildContext {
+        capabilities: CAPABILITIES,
+        endpoint_comments: EndpointComments::for_cluster(&ListedEndpoints::of(desired)),
+        invalid: InvalidPackets::Dropped,
+    };
+    ruleset(desired, &context)
+}
+
+/// The configuration that a cluster made by kubeadm keeps for its kube-proxies, when it is among the objects.
+fn of_cluster(documents: &[Value]) -> Result<KubeProxyConfiguration, String> {
+    let text =
+        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let is_it = |object: &&Value| {
+        text(object, "/kind").as_deref() == Some("ConfigMap")
+            && text(object, "/metadata/namespace").as_deref() == Some("kube-system")
+            && text(object, "/metadata/name").as_deref() == Some("kube-proxy")
+    };
+    let lists = documents
+        .iter()
+        .filter_map(|list| list.get("items")?.as_array())
+        .flatten();
+    let found = documents.iter().chain(lists).find(is_it);
+    let Some(written) = found.and_then(|object| text(object, "/data/config.conf")) else {
+        return Ok(KubeProxyConfiguration::defaults());
+    };
+    let decoded =
+        config::decode(&written).map_err(|err| format!("ConfigMap kube-system/kube-proxy: {err}"))?;
+    Ok(decoded.config)
+}
+
+/// A configuration out of the parts that differ from the default.
+fn configuration(parts: &Value) -> Result<KubeProxyConfiguration, String> {
+    let mut fields = match parts {
+        Value::Null => return Ok(KubeProxyConfiguration::defaults()),
+        Value::Object(fields) => fields.clone(),
+        other => return Err(format!("config: {other} is no map of configuration fields")),
+    };
+    fields.insert("apiVersion".into(), "kubeproxy.config.k8s.io/v1alpha1".into());
+    fields.insert("kind".into(), "KubeProxyConfiguration".into());
+    let decoded =
+        config::decode(&Value::Object(fields).to_string()).map_err(|err| format!("config: {err}"))?;
+    if let Some(field) = decoded.unknown_fields.first() {
+        return Err(format!("config: {field}: there is no such field"));
+    }
+    match config::validate(&decoded.config).first() {
+        Some(err) => Err(format!("config: {err}")),
+        None => Ok(decoded.config),
+    }
+}

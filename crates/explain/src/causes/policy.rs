@@ -1,0 +1,163 @@
+//! Causes in traffic policies and source ranges.
+
+use super::endpoints::Looked;
+use super::{count, listed, of_service, subject};
+use crate::finding::{Advice, Cause, Finding};
+use crate::known::Kind;
+use crate::world::World;
+use model::{Admission, Policy, ServiceName};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The field that says which policy holds for an address of this kind.
+fn policy_field(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ClusterIp => "internalTrafficPolicy",
+        _ => "externalTrafficPolicy",
+    }
+}
+
+/// Policy Local and no endpoint on this node: whose name does not fit, or who is where.
+pub(crate) fn no_local(looked: &Looked<'_>, kind: Kind) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(node_name(looked.world, looked.service));
+    found.push(elsewhere(looked, kind));
+    found
+}
+
+fn elsewhere(looked: &Looked<'_>, kind: Kind) -> Finding {
+    let (world, name) = (looked.world, looked.service);
+    let node = world.node_words();
+    let entries = looked.entries();
+    let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.endpoint.conditions.is_usable())
+    {
+        let of = entry.endpoint.node.as_deref().unwrap_or("no node that is said");
+        *nodes.entry(of.to_owned()).or_default() += 1;
+    }
+    let places: Vec<String> = nodes
+        .iter()
+        .map(|(node, number)| format!("{node} ({number})"))
+        .collect();
+    let is_here = |of: Option<&str>| of.is_some_and(|of| *of == *world.facts.name);
+    let unready: Vec<String> = entries
+        .iter()
+        .filter(|entry| is_here(entry.endpoint.node.as_deref()) && !entry.endpoint.conditions.is_usable())
+        .map(|entry| format!("{} ({})", entry.endpoint.ip, entry.state()))
+        .collect();
+    let field = policy_field(kind);
+    let what = match unready.as_slice() {
+        [] => format!("{field} of Service {name} is Local, and none of its endpoints is on {node}"),
+        _ => format!("{field} of Service {name} is Local, and no endpoint on {node} is ready"),
+    };
+    let mut why = format!(
+        "Traffic to its {} may go to endpoints on the same node alone, and is dropped where there is none. Endpoints are on: {}.",
+        kind.words(),
+        listed(&places, 5)
+    );
+    if !unready.is_empty() {
+        why = format!("{why} Here: {}.", listed(&unready, 3));
+    }
+    let mut finding = Finding::fault(Cause::NoLocalEndpoints, what)
+        .because(why)
+        .about(of_service(name))
+        .advise(Advice::change(
+            of_service(name),
+            format!("spec.{field}"),
+            match kind {
+                Kind::ClusterIp => "set it to Cluster, or run a pod of it on every node (DaemonSet)",
+                _ => "set it to Cluster (endpoints then see the node's address in place of the client's), or send to a node that \
+                      has an endpoint",
+            },
+        ));
+    let service = world.snapshot.service(name);
+    if let Some(port) = service.and_then(|service| service.health_check_node_port) {
+        finding = finding.advise(Advice::act(format!(
+            "see that the load balancer asks the health check on port {port}: nodes without endpoints fail it"
+        )));
+    }
+    finding
+}
+
+/// The node's own name differs from how slices spell it, so no endpoint counts as local.
+pub(crate) fn node_name(world: &World, service: &ServiceName) -> Option<Finding> {
+    let own = &*world.facts.name;
+    if own.is_empty() {
+        return None;
+    }
+    let endpoints = world.snapshot.slices().flat_map(|slice| &slice.endpoints);
+    let names: BTreeSet<&str> = endpoints
+        .filter_map(|endpoint| endpoint.node.as_deref())
+        .collect();
+    if names.contains(own) {
+        return None;
+    }
+    let is_same = |name: &&&str| {
+        let first = |text: &str| text.split('.').next().unwrap_or_default().to_lowercase();
+        first(name) == first(own)
+    };
+    let spelled = names.iter().find(is_same)?;
+    let what = format!("slices call the node {spelled:?}, and kube-proxy takes itself for {own:?}");
+    let finding = Finding::fault(Cause::NodeName, what)
+        .because(
+            "An endpoint is local when its nodeName equals the name that kube-proxy goes by: the kubelet's Node name, letter by \
+             letter. So nothing is local here, and policy Local drops.",
+        )
+        .advise(Advice {
+            object: None,
+            field: Some("hostnameOverride".to_owned()),
+            action: format!("set hostnameOverride (--hostname-override) of kube-proxy to {spelled}"),
+        })
+        .about(subject("Node", "", spelled));
+    Some(finding.about(of_service(service)))
+}
+
+/// The client is in no source range of a load-balancer IP.
+pub(crate) fn not_admitted(
+    name: &ServiceName,
+    admission: &Admission,
+    client: IpAddr,
+    at: IpAddr,
+) -> Option<Finding> {
+    let is_in = admission.ranges.iter().any(|range| range.contains(&client));
+    if is_in || admission.self_sources.contains(&client) {
+        return None;
+    }
+    let what = format!("{client} is in none of the loadBalancerSourceRanges of Service {name}");
+    let host = if client.is_ipv4() { 32 } else { 128 };
+    Some(
+        Finding::fault(Cause::SourceRange, what)
+            .because(format!(
+                "Whoever is not in {} is dropped at {at}, pods and nodes of the cluster too. The cluster IP and node ports are not \
+                 limited.",
+                listed(&admission.ranges, 5)
+            ))
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.loadBalancerSourceRanges",
+                format!("add {client}/{host}, or the client's network"),
+            )),
+    )
+}
+
+/// Policy Local limits a route that works: good to know when load is uneven.
+pub(crate) fn local_words(
+    looked: &Looked<'_>,
+    kind: Kind,
+    policy: Policy,
+    used: usize,
+    all: usize,
+) -> Option<Finding> {
+    if policy == Policy::Cluster || used == 0 || used >= all {
+        return None;
+    }
+    let field = policy_field(kind);
+    let what = format!(
+        "{field}: Local keeps traffic on {} of this node, of {all} in all",
+        count(used, "endpoint")
+    );
+    Some(Finding::remark(Cause::PolicyLocal, what).about(of_service(looked.service)))
+}

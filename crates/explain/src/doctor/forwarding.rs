@@ -1,0 +1,300 @@
+//! What becomes of pods' packets on their way through the host, whoever's rules they meet.
+
+use super::pods::{Pod, names};
+use super::{Backend, Patient, Saved, rules_of};
+use crate::fate::{Ended, Fate, RuleLine, fates};
+use crate::finding::{Advice, Cause, Finding};
+use crate::world::World;
+use model::{Family, Origin, Packet, Protocol};
+use nftables::listed;
+use std::net::SocketAddr;
+
+/// So many Services are asked for.
+const SERVICES: usize = 12;
+
+pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for family in patient.families() {
+        found.extend(untracked(patient, family));
+        let Some(pod) = patient.some_pod(family) else {
+            continue;
+        };
+        let stopped = to_services(patient, family, &pod);
+        let is_explained = !stopped.is_empty();
+        found.extend(stopped);
+        found.extend(to_peer(patient, family, &pod, is_explained));
+        found.extend(by_other_backend(patient, family, &pod));
+    }
+    found.extend(host_firewalls(patient));
+    found
+}
+
+/// Whether rules of others stopped the packet, and which.
+fn stopped_by(fate: &Fate) -> Option<&RuleLine> {
+    let is_stopped = matches!(fate.end, Ended::Dropped | Ended::Refused(_));
+    let rule = fate.by.as_ref().filter(|_| is_stopped)?;
+    let is_kubelets = rule.chain == "KUBE-FIREWALL";
+    (!rule.is_ours() || is_kubelets).then_some(rule)
+}
+
+fn verb(fate: &Fate) -> &'static str {
+    match fate.end {
+        Ended::Dropped => "dropped",
+        _ => "rejected",
+    }
+}
+
+/// The rule in words, with the way to find it.
+fn rule_words(rule: &RuleLine) -> String {
+    match rule.number {
+        Some(_) => format!("{}: {}", rule.place(), rule.text),
+        None => rule.place(),
+    }
+}
+
+fn is_forward_policy(rule: &RuleLine) -> bool {
+    rule.number.is_none() && rule.chain == "FORWARD"
+}
+
+/// Pods' packets to Services that are translated and then stopped.
+fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
+    let world = &patient.world;
+    let mut found: Vec<(Finding, RuleLine)> = Vec::new();
+    for (at, protocol, service) in patient.cluster_ips(family, SERVICES) {
+        let fates = fates(world, &pod.sends(at, protocol));
+        let stopped = fates
+            .iter()
+            .filter(|fate| fate.is_translated())
+            .find_map(|fate| Some((fate, stopped_by(fate)?)));
+        let Some((fate, rule)) = stopped else { continue };
+        if found.iter().any(|(_, other)| other.place() == rule.place()) {
+            continue;
+        }
+        let stop = Stop {
+            fate,
+            rule,
+            service: &service,
+        };
+        found.push((dropped(patient, family, pod, &stop), rule.clone()));
+    }
+    found.into_iter().map(|(finding, _)| finding).collect()
+}
+
+/// A packet that was stopped on its way to a Service.
+struct Stop<'a> {
+    fate: &'a Fate,
+    rule: &'a RuleLine,
+    service: &'a str,
+}
+
+fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Finding {
+    let Stop { fate, rule, service } = *stop;
+    let (pod_ip, interface) = (pod.ip, &pod.interface);
+    let is_to_host = matches!(fate.to, Some(to) if patient.world.is_local(to.ip()));
+    let verb = verb(fate);
+    let what = if is_forward_policy(rule) {
+        format!("pod traffic to services is {verb} by the FORWARD policy, {family}")
+    } else {
+        format!("pod traffic to services is {verb} by {}", rule.place())
+    };
+    let to = fate.to.map_or_else(String::new, |to| format!(" (to {to})"));
+    let tried = format!(
+        "Tried with a connection from {pod_ip} on {interface} to {service}: kube-proxy's rules translate it{to}, then {} stops it.",
+        rule_words(rule)
+    );
+    let network = patient
+        .pod_network(family)
+        .map_or_else(|| "POD-CIDR".to_owned(), |net| net.to_string());
+    let tool = match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    };
+    let (why, advice) = if is_forward_policy(rule) {
+        (
+            "kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, and no other rule accepts \
+             new pod traffic.",
+            format!(
+                "have the network plugin accept pods' traffic, or: {tool} -A FORWARD -s {network} -j ACCEPT; {tool} -A FORWARD -d \
+                 {network} -j ACCEPT"
+            ),
+        )
+    } else if is_to_host {
+        (
+            "The endpoint is a program of this host, so the firewall of incoming packets decides.",
+            format!(
+                "let pods' traffic in: {tool} -I INPUT -s {network} -j ACCEPT, or the same in the firewall's own words"
+            ),
+        )
+    } else {
+        (
+            "It is not kube-proxy's rule.",
+            format!(
+                "allow traffic from and to {network} there, or put {interface} into a zone that forwards (firewall-cmd --zone=trusted \
+                 --add-interface={interface} --permanent)"
+            ),
+        )
+    };
+    Finding::fault(Cause::PodTrafficDropped, what)
+        .because(format!("{tried} {why}"))
+        .advise(Advice::act(advice))
+}
+
+/// A pod's packet to another pod, without a Service.
+fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> Option<Finding> {
+    let to = patient.some_peer(family, pod)?;
+    let fates = fates(&patient.world, &pod.sends(to, Protocol::Tcp));
+    let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
+    // The policy that drops pods' packets to Services drops these too: one finding is enough.
+    if is_explained && is_forward_policy(rule) {
+        return None;
+    }
+    let verb = verb(fate);
+    let (table, interface, ip) = (&rule.table, &pod.interface, pod.ip);
+    let what = if is_explained {
+        format!("forwarded pod traffic is {verb} by {}", rule.place())
+    } else {
+        format!("forwarded pod traffic {verb} unless a Service translated it, by table {table}")
+    };
+    let zone = if table.ends_with("firewalld") {
+        format!(" {interface} is in no zone of its own.")
+    } else {
+        String::new()
+    };
+    let network = patient
+        .pod_network(family)
+        .map_or_else(|| "POD-CIDR".to_owned(), |net| net.to_string());
+    Some(
+        Finding::fault(Cause::PodTrafficRejected, what)
+            .because(format!(
+                "Tried with a connection from {ip} on {interface} to {to}: {} stops it.{zone} Services may work, since packets that were \
+                 translated are let through; pods' own addresses, headless Services and StatefulSets do not.",
+                rule_words(rule)
+            ))
+            .advise(Advice::act(format!(
+                "let pods' traffic through: firewall-cmd --permanent --zone=trusted --add-source={network} && firewall-cmd --reload, or \
+                 the like in the firewall's own words"
+            ))),
+    )
+}
+
+/// Legacy and `nf_tables` are both asked: one's policy drops what the other's rules accept.
+fn by_other_backend(patient: &Patient, family: Family, pod: &Pod) -> Option<Finding> {
+    let others = patient.saved.iter().filter(|saved| {
+        let is_main = patient.world.host.rules.get(family) == &saved.rules;
+        saved.family == family && !is_main && rules_of(&saved.rules).next().is_some()
+    });
+    let policies = patient.saved.iter().filter(|saved| {
+        let forward = saved.rules.chain(iptables::ast::TableName::Filter, "FORWARD");
+        let drops = forward.is_some_and(|chain| chain.policy == Some(iptables::ast::Policy::Drop));
+        saved.family == family && drops && patient.world.host.rules.get(family) != &saved.rules
+    });
+    let mut candidates: Vec<&Saved> = others.chain(policies).collect();
+    candidates.dedup();
+    let to = patient.some_peer(family, pod)?;
+    candidates.into_iter().find_map(|saved| {
+        let world = with_rules(&patient.world, saved);
+        let fates = fates(&world, &pod.sends(to, Protocol::Tcp));
+        let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
+        let (backend, tool) = (saved.backend.as_str(), saved.backend.tool(family));
+        let other = match saved.backend {
+            Backend::NfTables => Backend::Legacy,
+            Backend::Legacy => Backend::NfTables,
+        };
+        let what = format!(
+            "pod traffic is {} by {} of {backend} iptables, {family}",
+            verb(fate),
+            rule.place()
+        );
+        Some(
+            Finding::fault(Cause::PodTrafficDropped, what)
+                .because(format!(
+                    "kube-proxy's rules are in {}, and the kernel asks both: what they accept, {backend} may still stop ({}).",
+                    other.as_str(),
+                    rule_words(rule)
+                ))
+                .advise(Advice::act(format!(
+                    "look whose it is: {tool}-save -t filter; and accept pods' traffic there, or clear it if nobody uses {backend}"
+                ))),
+        )
+    })
+}
+
+fn with_rules(world: &World, saved: &Saved) -> World {
+    let mut other = world.clone();
+    *other.host.rules.get_mut(saved.family) = saved.rules.clone();
+    other.host.native = listed::Ruleset::default();
+    other
+}
+
+/// Cluster IPs whose packets nat never sees.
+fn untracked(patient: &Patient, family: Family) -> Option<Finding> {
+    let world = &patient.world;
+    let pod = patient.some_pod(family);
+    let mut hit: Vec<(String, SocketAddr)> = Vec::new();
+    let mut by = None;
+    for (at, protocol, service) in patient.cluster_ips(family, SERVICES * 8) {
+        // A cache of the node answers for this address, on purpose.
+        if world.is_local(at.ip()) {
+            continue;
+        }
+        let mut packets: Vec<Packet> = pod.iter().map(|pod| pod.sends(at, protocol)).collect();
+        let own = world.host_facts.source_towards(at.ip());
+        packets.extend(own.map(|ip| Packet::new(ip, at, protocol, Origin::Host)));
+        let rule = packets
+            .iter()
+            .flat_map(|packet| fates(world, packet))
+            .find_map(|fate| fate.untracked);
+        if let Some(rule) = rule {
+            hit.push((service, at));
+            by = by.or(Some(rule));
+        }
+    }
+    let rule = by?;
+    let addresses = hit.iter().map(|(_, at)| at.to_string()).collect();
+    let services = names(hit.iter().map(|(service, _)| service.clone()).collect(), 3);
+    let what = format!(
+        "{} keeps packets to Services from connection tracking (notrack): {services}",
+        rule.place()
+    );
+    Some(
+        Finding::fault(Cause::Untracked, what)
+            .because(format!(
+                "Untracked packets meet no nat rule: they leave for {} untranslated, and no address of this host is that. The rule: {}. A \
+                 node-local cache that died leaves such rules.",
+                names(addresses, 3),
+                rule.text
+            ))
+            .advise(Advice::act(
+                "start that cache again, or take its rules out: iptables-save -t raw | grep -i notrack",
+            )),
+    )
+}
+
+/// Firewalls that are known to take rules of others away, or to be written anew.
+fn host_firewalls(patient: &Patient) -> Vec<Finding> {
+    let native = |name: &str| {
+        let mut tables = patient.world.host.native.tables.iter();
+        tables.any(|table| &*table.name == name)
+    };
+    let chain_begins = |prefix: &str| {
+        patient.saved.iter().any(|saved| {
+            let mut tables = saved.rules.tables.values();
+            tables.any(|table| table.chains.keys().any(|name| name.as_str().starts_with(prefix)))
+        })
+    };
+    let mut found = Vec::new();
+    if native("firewalld") || chain_begins("FWDI_") || chain_begins("FWD_public") {
+        found.push(
+            Finding::remark(Cause::HostFirewall, "firewalld is at work on this host").because(
+                "With FlushAllOnReload it takes kube-proxy's rules of iptables away at each reload, until kube-proxy writes them again; and \
+                 it forwards for pods' interfaces only if a zone says so.",
+            ),
+        );
+    }
+    if chain_begins("ufw-") {
+        found.push(Finding::remark(Cause::HostFirewall, "ufw is at work on this host").because(
+            "Its usual policy drops what is forwarded (DEFAULT_FORWARD_POLICY in /etc/default/ufw); a reload keeps kube-proxy's rules.",
+        ));
+    }
+    found
+}

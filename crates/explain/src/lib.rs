@@ -1,0 +1,37 @@
+//! Why a Service can or cannot be reached, in the words of the user's objects; and what is wrong with a host.
+//!
+//! * What it is: a [`Question`] (who, where to) about a [`World`] (objects, a node, a host's rules and facts) in, an
+//!   [`Explanation`] out: a verdict, what the client sees, endpoints, and [`Finding`]s with what to do. [`screen::text`] makes
+//!   one screen of it.
+//! * How: the packet's ways through the host's rules ([`path`]), or the oracle's answer ([`model::oracle`]), say what becomes
+//!   of it; each file of `causes` looks at one layer and says why.
+//!   [`doctor::examine`] looks at a whole host, whoever sends.
+//! * What it deliberately does not know: files, flags, the API server, the live host; nothing is fetched or guessed. What is
+//!   missing in the world is left unsaid.
+//! * Where to start reading: [`explain()`], then [`finding`], then `causes/endpoints.rs`.
+
+mod asked;
+pub mod assemble;
+mod causes;
+mod client;
+pub mod doctor;
+mod explanation;
+pub mod facts;
+pub mod fate;
+pub mod finding;
+pub mod known;
+pub mod objects;
+pub mod page;
+pub mod question;
+pub mod screen;
+pub mod sender;
+pub mod target;
+pub mod world;
+
+pub use assemble::{Parts, assemble, assemble_host, assemble_running};
+pub use explanation::{Delivery, Explanation, Reach, Verdict, explain};
+pub use facts::HostFacts;
+pub use finding::{Advice, Cause, Finding, Severity};
+pub use objects::Objects;
+pub use question::{From, Question, To};
+pub use world::{Mode, Rules, World};

@@ -1,0 +1,278 @@
+//! What is asked, as people write it.
+
+use crate::objects::{Objects, PodName};
+use model::snapshot::Snapshot;
+use model::{Protocol, ServiceName};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What is asked: can this sender reach that Service, and why not?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Who sends.
+    pub from: From,
+    /// Where to.
+    pub to: To,
+    /// The protocol, when it matters.
+    pub protocol: Option<Protocol>,
+    /// The interface the packet comes in through, when it is known.
+    pub in_interface: Option<Arc<str>>,
+}
+
+/// Who sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// A Pod by its name, or a Node by its name: which, the objects say.
+    Name(PodName),
+    /// Some pod with this address.
+    PodAddress(IpAddr),
+    /// Any pod of the node.
+    Pod,
+    /// This address, whoever has it.
+    Address(IpAddr),
+    /// A process on the node itself.
+    Node,
+    /// A process on the Node of this name.
+    NamedNode(Arc<str>),
+    /// A client outside of the cluster.
+    Outside,
+}
+
+/// Where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// A Service and one of its ports; without one, its only or first.
+    Service(ServiceName, Option<Port>),
+    /// An address; without a port, the first that a Service has there.
+    Address(IpAddr, Option<u16>),
+    /// A node port, on the node's own address.
+    NodePort(u16),
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// By its number.
+    Number(u16),
+    /// By its name.
+    Name(String),
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<From, String> {
+        let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = bare.parse() {
+            return Ok(From::Address(ip));
+        }
+        match bare {
+            "node" | "host" => return Ok(From::Node),
+            "outside" => return Ok(From::Outside),
+            "pod" => return Ok(From::Pod),
+            _ => {}
+        }
+        if let Some(rest) = bare.strip_prefix("pod:") {
+            let ip = rest.parse().map_err(|_| format!("{rest:?} is no IP address"))?;
+            return Ok(From::PodAddress(ip));
+        }
+        if let Some(name) = bare.strip_prefix("node:").filter(|name| is_name(name)) {
+            return Ok(From::NamedNode(name.into()));
+        }
+        let (namespace, name) = bare.split_once('/').unwrap_or(("default", bare));
+        if is_name(namespace) && is_name(name) {
+            return Ok(From::Name(PodName {
+                namespace: namespace.into(),
+                name: name.into(),
+            }));
+        }
+        Err(format!(
+            "{text:?} is no sender: give NAMESPACE/POD, an IP address, pod, node, the name of a Node, or outside"
+        ))
+    }
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<To, String> {
+        let text = text.trim();
+        if let Ok(both) = text.parse::<SocketAddr>() {
+            return Ok(To::Address(both.ip(), Some(both.port())));
+        }
+        if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+            return Ok(To::Address(ip, None));
+        }
+        let (host, port) = match text.split_once(':') {
+            Some((host, port)) => (host, Some(read_port(port)?)),
+            None => (text, None),
+        };
+        if let ("node" | "host", Some(Port::Number(port))) = (host, &port) {
+            return Ok(To::NodePort(*port));
+        }
+        service_name(host).map(|name| To::Service(name, port)).ok_or_else(|| {
+            format!(
+                "{text:?} is no destination: give NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, \
+                 or node:NODEPORT"
+            )
+        })
+    }
+}
+
+fn read_port(text: &str) -> Result<Port, String> {
+    match text.parse::<u16>() {
+        Ok(0) => Err("0 is no port".to_owned()),
+        Ok(number) => Ok(Port::Number(number)),
+        // A port's name has a letter (IANA_SVC_NAME).
+        Err(_) if is_name(text) && text.contains(char::is_alphabetic) => Ok(Port::Name(text.to_owned())),
+        Err(_) => Err(format!(
+            "{text:?} is neither a port number nor the name of a port"
+        )),
+    }
+}
+
+/// `namespace/name`, `name`, or `name.namespace`, with or without `.svc` and a cluster domain, as pods write it.
+fn service_name(text: &str) -> Option<ServiceName> {
+    if let Some((namespace, name)) = text.split_once('/') {
+        return (is_name(namespace) && is_name(name)).then(|| ServiceName::new(namespace, name));
+    }
+    let mut labels = text.trim_end_matches('.').split('.');
+    let name = labels.next()?;
+    let namespace = labels.next().unwrap_or("default");
+    let rest = labels.next();
+    let is_dns = matches!(rest, None | Some("svc"));
+    (is_dns && is_name(name) && is_name(namespace)).then(|| ServiceName::new(namespace, name))
+}
+
+fn is_name(text: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+    !text.is_empty() && text.bytes().all(good)
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Question {
+    /// The node whose rules matter, as far as the question names one: the sender's.
+    pub fn node(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
+        let of_pod = |name: &PodName| objects.pod(name).and_then(|pod| pod.node.clone());
+        let by_slices = |ip: IpAddr| {
+            let endpoints = snapshot.slices().flat_map(|slice| &slice.endpoints);
+            let mut of_ip = endpoints.filter(|endpoint| endpoint.ip == ip);
+            of_ip.find_map(|endpoint| endpoint.node.clone())
+        };
+        let by_address = |ip: IpAddr| {
+            let mut nodes = snapshot.nodes();
+            nodes
+                .find(|node| node.addresses.contains(&ip))
+                .map(|node| node.name.clone())
+        };
+        let by_pod_cidr = |ip: IpAddr| {
+            let mut nodes = snapshot.nodes();
+            let holds = |cidr: &ipnet::IpNet| cidr.contains(&ip);
+            nodes
+                .find(|node| node.pod_cidrs.iter().any(holds))
+                .map(|node| node.name.clone())
+        };
+        let of_sender = match &self.from {
+            From::Name(name) => of_pod(name)
+                .or_else(|| objects.addresses_of(name).first().and_then(|ip| by_slices(*ip)))
+                .or_else(|| snapshot.node(&name.name).map(|node| node.name.clone())),
+            From::PodAddress(ip) | From::Address(ip) => objects
+                .pod_of(*ip)
+                .and_then(|pod| of_pod(&pod))
+                .or_else(|| by_slices(*ip))
+                .or_else(|| by_address(*ip))
+                .or_else(|| by_pod_cidr(*ip)),
+            From::NamedNode(name) => Some(name.clone()),
+            From::Pod | From::Node | From::Outside => None,
+        };
+        // A node port's packet comes to the node that has the address.
+        of_sender.or_else(|| match &self.to {
+            To::Address(ip, _) => by_address(*ip),
+            To::Service(..) | To::NodePort(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_read_as_people_write_them() {
+        let service =
+            |namespace: &str, name: &str, port| To::Service(ServiceName::new(namespace, name), port);
+        let cases = [
+            ("shop/cart", service("shop", "cart", None)),
+            ("shop/cart:80", service("shop", "cart", Some(Port::Number(80)))),
+            (
+                "shop/cart:http",
+                service("shop", "cart", Some(Port::Name("http".to_owned()))),
+            ),
+            ("cart", service("default", "cart", None)),
+            ("cart.shop", service("shop", "cart", None)),
+            (
+                "cart.shop.svc.cluster.local:80",
+                service("shop", "cart", Some(Port::Number(80))),
+            ),
+            ("10.96.0.10:53", To::Address([10, 96, 0, 10].into(), Some(53))),
+            ("10.96.0.10", To::Address([10, 96, 0, 10].into(), None)),
+            (
+                "[2001:db8::1]:53",
+                To::Address("2001:db8::1".parse().expect("an address"), Some(53)),
+            ),
+            (
+                "2001:db8::1",
+                To::Address("2001:db8::1".parse().expect("an address"), None),
+            ),
+            ("node:30080", To::NodePort(30080)),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
+        }
+        for text in [
+            "",
+            "a b",
+            "shop/cart:0",
+            "shop/cart:70000",
+            "cart.shop.pod",
+            "/",
+            "x/",
+            ":80",
+        ] {
+            assert!(text.parse::<To>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn senders_are_read_as_people_write_them() {
+        let pod = |namespace: &str, name: &str| {
+            From::Name(PodName {
+                namespace: namespace.into(),
+                name: name.into(),
+            })
+        };
+        let cases = [
+            ("shop/web-1", pod("shop", "web-1")),
+            ("node-a", pod("default", "node-a")),
+            ("pod", From::Pod),
+            ("pod:10.244.1.5", From::PodAddress([10, 244, 1, 5].into())),
+            ("198.51.100.7", From::Address([198, 51, 100, 7].into())),
+            ("node", From::Node),
+            ("node:node-b", From::NamedNode("node-b".into())),
+            ("outside", From::Outside),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(text.parse::<From>(), Ok(wanted), "{text}");
+        }
+        for text in ["", "pod:x", "A/B", "x y"] {
+            assert!(text.parse::<From>().is_err(), "{text:?}");
+        }
+    }
+}

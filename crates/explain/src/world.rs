@@ -1,0 +1,153 @@
+//! All that an explanation looks at.
+
+use crate::facts::HostFacts;
+use crate::finding::{Cause, Finding};
+use crate::known::{self, Known};
+use crate::objects::Objects;
+use model::note::Subject;
+use model::snapshot::Snapshot;
+use model::{Desired, DesiredPort, Family, NodeFacts, Note, PerFamily, Protocol, ServiceName};
+use path::Host;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+/// The proxy's mode, as far as explanations differ by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// iptables.
+    #[default]
+    Iptables,
+    /// nftables.
+    Nftables,
+}
+
+/// The word of `mode` in the configuration.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Iptables => "iptables",
+            Mode::Nftables => "nftables",
+        })
+    }
+}
+
+/// Where the rules of [`World::host`] come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Somebody saved them on a host: they decide.
+    Observed,
+    /// They are what the proxy would write for the objects, in a mode whose rules can be walked.
+    Rendered,
+    /// There are none to walk: what traffic should do is asked of the oracle.
+    #[default]
+    None,
+}
+
+/// Who chose the node whose rules are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// The question, or there is only one.
+    #[default]
+    Asked,
+    /// Nobody: it is one of several.
+    OneOfSeveral,
+}
+
+/// All that an explanation looks at. Whatever is missing is left unsaid.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The objects that the proxy reads; empty when there are none.
+    pub snapshot: Snapshot,
+    /// What is needed of objects beyond those.
+    pub objects: Objects,
+    /// What was left out while objects were read and resolved.
+    pub notes: Vec<Note>,
+    /// The node.
+    pub facts: NodeFacts,
+    /// Who chose that node.
+    pub node_choice: NodeChoice,
+    /// What traffic should do there.
+    pub desired: PerFamily<Desired>,
+    /// The proxy's mode.
+    pub mode: Mode,
+    /// The mode as configured: one whose answers are not known here is told as iptables mode.
+    pub configured_mode: String,
+    /// The host with its rules.
+    pub host: Host,
+    /// Where those rules come from.
+    pub rules: Rules,
+    /// What else is known of the host.
+    pub host_facts: HostFacts,
+}
+
+impl World {
+    /// Every address and port of a Service that is known, from objects and from rules.
+    pub fn known(&self, family: Family) -> Vec<Known> {
+        let mut all = known::of_desired(self.desired.get(family));
+        if self.rules == Rules::Observed {
+            let seen: BTreeSet<_> = all.iter().map(Known::at).collect();
+            let in_rules = known::of_rules(self.host.rules.get(family)).into_iter();
+            all.extend(in_rules.filter(|one| !seen.contains(&one.at())));
+        }
+        all
+    }
+
+    /// One port of a Service, as resolved for a family.
+    pub fn port(
+        &self,
+        family: Family,
+        service: &ServiceName,
+        name: &str,
+        protocol: Protocol,
+    ) -> Option<&DesiredPort> {
+        let service = self.desired.get(family).services.get(service)?;
+        let mut ports = service.ports.iter();
+        ports.find(|port| (&*port.name.port, port.name.protocol) == (name, protocol))
+    }
+
+    /// Whether objects were given at all.
+    pub fn has_objects(&self) -> bool {
+        self.snapshot.services().next().is_some() || self.snapshot.slices().next().is_some()
+    }
+
+    /// Whether packets to this address end on the node: by its interfaces, else by its Node object.
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        self.facts.is_local_address(ip) || self.host_facts.addresses().contains(&ip)
+    }
+
+    /// Whether nothing is known of the node's own addresses.
+    pub fn addresses_are_unknown(&self) -> bool {
+        self.host_facts.addresses().is_empty()
+            && self.facts.interface_addresses.iter().all(IpAddr::is_loopback)
+    }
+
+    /// That another node may see it otherwise.
+    pub fn node_remark(&self) -> Option<Finding> {
+        let node = self.node_words();
+        let what = format!("told as Node {node} sees it, since none was asked for; --node asks another");
+        (self.node_choice == NodeChoice::OneOfSeveral).then(|| Finding::remark(Cause::SeenFrom, what))
+    }
+
+    /// That the mode is one whose answers are not known.
+    pub fn mode_remark(&self) -> Option<Finding> {
+        let mode = self.configured_mode.as_str();
+        let is_known = ["", "iptables", "nftables"].contains(&mode);
+        let what = format!("mode {mode} is told as iptables mode, which most of its answers equal");
+        (!is_known).then(|| Finding::remark(Cause::NotKnown, what))
+    }
+
+    /// What was left out of an object.
+    pub fn notes_of<'a>(&'a self, object: &'a Subject) -> impl Iterator<Item = &'a Note> {
+        self.notes.iter().filter(move |note| note.subject == *object)
+    }
+
+    /// The node's name in words.
+    pub fn node_words(&self) -> String {
+        match (&*self.facts.name, &self.host_facts.hostname) {
+            ("", Some(name)) => name.clone(),
+            ("", None) => "the node".to_owned(),
+            (name, _) => name.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A world with an index, which answers what is asked about Services.
+
+use crate::answer::Answer;
+use crate::difference;
+use crate::request::AboutWorld;
+use crate::{service, way};
+use explain::World;
+use model::note::Subject;
+use model::object::{Conditions, Service, ServiceSkip};
+use model::resolve::endpoints::listed;
+use model::{Family, ServiceName, Severity};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Where a world comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// From a daemon: it changes, and there are last changes to ask for.
+    Live,
+    /// From files or lists that were read once.
+    Once,
+}
+
+/// What the page says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The program's version.
+    pub version: &'static str,
+    /// Where the world comes from.
+    pub liveness: Liveness,
+    /// When it was read, in milliseconds since 1970.
+    pub read_ms: u64,
+}
+
+/// A world with an index.
+#[derive(Debug)]
+pub struct Explored {
+    pub(crate) world: World,
+    about: About,
+    rows: Vec<Row>,
+    /// How many notes each Service has, by name.
+    notes: BTreeMap<ServiceName, usize>,
+}
+
+/// What a Service's endpoints amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// No endpoint that could be used, on any port.
+    Failing,
+    /// Only endpoints that serve while they end.
+    Ending,
+    /// Some endpoint is not ready, or some port has none.
+    Partly,
+    /// Every endpoint is ready.
+    Ready,
+    /// No proxy's part.
+    NotServed,
+}
+
+impl State {
+    const ALL: [State; 5] = [
+        State::Failing,
+        State::Ending,
+        State::Partly,
+        State::Ready,
+        State::NotServed,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            State::Failing => "failing",
+            State::Ending => "ending",
+            State::Partly => "partly",
+            State::Ready => "ready",
+            State::NotServed => "not-served",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    name: ServiceName,
+    state: State,
+    ready: usize,
+    endpoints: usize,
+    notes: usize,
+    /// What searching looks through, in lower case.
+    text: String,
+}
+
+impl Explored {
+    /// Looks through a world once.
+    pub fn new(world: World, about: About) -> Explored {
+        let mut notes: BTreeMap<ServiceName, usize> = BTreeMap::new();
+        for note in world.notes.iter().filter(|note| counts(note.severity)) {
+            if note.subject.kind == "Service" {
+                *notes.entry(name_of(&note.subject)).or_default() += 1;
+            }
+        }
+        let rows = world
+            .snapshot
+            .services()
+            .map(|service| row(&world, service, &notes))
+            .collect();
+        Explored {
+            world,
+            about,
+            rows,
+            notes,
+        }
+    }
+
+    /// Answers what is asked.
+    pub fn answer(&self, asked: &AboutWorld) -> Answer {
+        match asked {
+            AboutWorld::Summary => Answer::json(&self.summary()),
+            AboutWorld::Services {
+                words,
+                state,
+                offset,
+                limit,
+            } => Answer::json(&self.services(words, state.as_deref(), *offset, *limit)),
+            AboutWorld::Service(name) => match service::json(&self.world, name) {
+                Some(found) => Answer::json(&found),
+                None => Answer::refused(404, &format!("there is no Service {name}")),
+            },
+            AboutWorld::Notes { words, limit } => Answer::json(&self.notes(words, *limit)),
+            AboutWorld::Path(question) => Answer::json(&way::json(&explain::explain(&self.world, question))),
+        }
+    }
+
+    fn summary(&self) -> Value {
+        let count = |state: State| self.rows.iter().filter(|row| row.state == state).count();
+        let states: BTreeMap<&str, usize> = State::ALL
+            .into_iter()
+            .map(|one| (one.word(), count(one)))
+            .collect();
+        json!({
+            "version": self.about.version,
+            "live": self.about.liveness == Liveness::Live,
+            "read_ms": self.about.read_ms,
+            "node": self.world.node_words(),
+            "is_one_of_several": self.world.node_choice == explain::world::NodeChoice::OneOfSeveral,
+            "mode": self.world.mode.to_string(),
+            "rules": way::rules_word(self.world.rules),
+            "services": self.rows.len(),
+            "endpoints": self.rows.iter().map(|row| row.endpoints).sum::<usize>(),
+            "states": states,
+            "noted": self.notes.len(),
+            "notes": self.world.notes.len(),
+            "nodes": self.world.snapshot.nodes().take(200).map(|node| node.name.to_string()).collect::<Vec<_>>(),
+        })
+    }
+
+    fn services(&self, words: &[String], state: Option<&str>, offset: usize, limit: usize) -> Value {
+        let fits = |row: &&Row| {
+            let has_state = match state {
+                None => true,
+                Some("noted") => row.notes > 0,
+                Some(state) => row.state.word() == state,
+            };
+            has_state && words.iter().all(|word| row.text.contains(word.as_str()))
+        };
+        let matched: Vec<&Row> = self.rows.iter().filter(fits).collect();
+        let rows: Vec<Value> = in_order(&matched, words)
+            .into_iter()
+            .skip(offset)
+            .take(limit)
+            .filter_map(|row| self.row_json(row))
+            .collect();
+        json!({ "total": self.rows.len(), "matched": matched.len(), "offset": offset, "services": rows })
+    }
+
+    fn row_json(&self, row: &Row) -> Option<Value> {
+        let service = self.world.snapshot.service(&row.name)?;
+        Some(json!({
+            "name": row.name.to_string(),
+            "type": difference::kind(service.kind),
+            "addresses": addresses(service).iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "ports": difference::ports(service),
+            "state": row.state.word(),
+            "ready": row.ready,
+            "endpoints": row.endpoints,
+            "notes": row.notes,
+        }))
+    }
+
+    fn notes(&self, words: &[String], limit: usize) -> Value {
+        let text = |note: &&model::Note| {
+            let text = note.to_string().to_lowercase();
+            words.iter().all(|word| text.contains(word.as_str()))
+        };
+        let matched: Vec<&model::Note> = self.world.notes.iter().filter(text).collect();
+        let rows: Vec<Value> = matched.iter().take(limit).map(|note| note_json(note)).collect();
+        json!({ "total": self.world.notes.len(), "matched": matched.len(), "notes": rows })
+    }
+}
+
+/// Names that begin with, or are, what is searched for come first: who types a whole name means that one.
+fn in_order<'a>(rows: &[&'a Row], words: &[String]) -> Vec<&'a Row> {
+    let [word] = words else {
+        return rows.to_vec();
+    };
+    let rank = |row: &&Row| {
+        let full = row.name.to_string();
+        match () {
+            () if full == *word || *row.name.name == **word => 0,
+            () if full.starts_with(word.as_str()) || row.name.name.starts_with(word.as_str()) => 1,
+            () => 2,
+        }
+    };
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(rank);
+    rows
+}
+
+/// Whether a note says that something is left out or dropped, not just that something is odd.
+fn counts(severity: Severity) -> bool {
+    severity > Severity::Info
+}
+
+fn name_of(subject: &Subject) -> ServiceName {
+    ServiceName::new(subject.namespace.clone(), subject.name.clone())
+}
+
+pub(crate) fn note_json(note: &model::Note) -> Value {
+    let is_service = note.subject.kind == "Service";
+    json!({
+        "severity": match note.severity {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        },
+        "object": note.subject.to_string(),
+        "service": is_service.then(|| name_of(&note.subject).to_string()),
+        "what": note.kind.to_string(),
+    })
+}
+
+/// Every address that clients use, cluster IPs first.
+pub(crate) fn addresses(service: &Service) -> Vec<IpAddr> {
+    let own = Family::ALL
+        .into_iter()
+        .filter_map(|family| *service.cluster_ips.get(family));
+    own.chain(service.external_ips.iter().copied())
+        .chain(service.load_balancer_ips.iter().copied())
+        .collect()
+}
+
+/// Why no proxy serves a Service.
+pub(crate) fn skip_words(skip: ServiceSkip) -> &'static str {
+    match skip {
+        ServiceSkip::OtherProxy => "left to another proxy by its label",
+        ServiceSkip::Headless => "headless: clients get the pods' addresses from DNS",
+        ServiceSkip::ExternalName => "ExternalName: an alias in DNS",
+        ServiceSkip::NoClusterIp => "has no cluster IP",
+    }
+}
+
+fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, usize>) -> Row {
+    let slices = world.snapshot.slices_of(&service.name);
+    // Of a dual-stack Service's endpoints each is in both families: one of them tells.
+    let families = Family::ALL.into_iter();
+    let family = families
+        .clone()
+        .find(|family| service.cluster_ips.get(*family).is_some())
+        .or_else(|| {
+            families
+                .clone()
+                .find(|family| slices.iter().any(|slice| slice.family == Some(*family)))
+        });
+    let family = family.unwrap_or(Family::V4);
+    let mut all: BTreeMap<IpAddr, Conditions> = BTreeMap::new();
+    let mut usable_ports = 0;
+    let mut ready_ports = 0;
+    for port in &service.ports {
+        let found = listed(port, &slices, family, &world.facts).endpoints;
+        ready_ports += usize::from(found.iter().any(|one| one.conditions.ready));
+        usable_ports += usize::from(found.iter().any(|one| one.conditions.is_usable()));
+    }
+    for slice in slices.iter().filter(|slice| slice.family == Some(family)) {
+        for endpoint in &slice.endpoints {
+            let known = all.entry(endpoint.ip).or_insert(endpoint.conditions);
+            if endpoint.conditions.ready {
+                *known = endpoint.conditions;
+            }
+        }
+    }
+    let ready = all.values().filter(|conditions| conditions.ready).count();
+    let state = match () {
+        () if service.skipped.is_some() => State::NotServed,
+        () if usable_ports == 0 => State::Failing,
+        () if ready_ports == 0 => State::Ending,
+        () if ready < all.len() || ready_ports < service.ports.len() => State::Partly,
+        () => State::Ready,
+    };
+    let notes = notes.get(&service.name).copied().unwrap_or_default();
+    Row {
+        state,
+        ready,
+        endpoints: all.len(),
+        notes,
+        text: text(service, &all.into_keys().collect()),
+        name: service.name.clone(),
+    }
+}
+
+fn text(service: &Service, endpoints: &BTreeSet<IpAddr>) -> String {
+    let mut text = format!(
+        "{} {} {}",
+        service.name,
+        difference::kind(service.kind),
+        difference::ports(service)
+    );
+    // An endpoint's address leads to its Service; of very many, the first are enough.
+    for ip in addresses(service).iter().chain(endpoints.iter().take(64)) {
+        text.push(' ');
+        text.push_str(&ip.to_string());
+    }
+    text.to_lowercase()
+}

@@ -1,0 +1,275 @@
+//! Everything about one Service: why it works or fails, ports and addresses, endpoints and their health, notes, rules.
+
+use crate::difference::{self, policy};
+use crate::explored::{note_json, skip_words};
+use crate::{rules, way};
+use explain::question::Port;
+use explain::{From, Question, Severity, To, World, screen};
+use model::desired::{FrontendKind, Reason, Route};
+use model::note::Subject;
+use model::object::{Service, ServicePort, Slice, SliceEndpoint, SliceSkip};
+use model::{DesiredPort, Family, Frontend, List, ServiceName};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// Endpoints that are told; of more, only how many there are.
+const MOST_ENDPOINTS: usize = 500;
+/// Ports that are explained by themselves.
+const MOST_PORTS: usize = 8;
+
+/// Everything about one Service; `None` when there is none of this name.
+pub(crate) fn json(world: &World, name: &ServiceName) -> Option<Value> {
+    let service = world.snapshot.service(name)?;
+    let slices = world.snapshot.slices_of(name);
+    let subject = Subject::service(name);
+    let notes: Vec<Value> = world.notes_of(&subject).map(note_json).collect();
+    let endpoints = endpoints(world, service, &slices);
+    Some(json!({
+        "name": name.to_string(),
+        "type": difference::kind(service.kind),
+        "not_served": service.skipped.map(skip_words),
+        "internal_policy": policy(service.internal),
+        "external_policy": policy(service.external),
+        "affinity_seconds": service.affinity.map(|affinity| affinity.timeout_seconds),
+        "source_ranges": service.source_ranges.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "health_check_node_port": service.health_check_node_port,
+        "publishes_not_ready": service.publish_not_ready,
+        "answers": answers(world, service),
+        "ports": ports(world, service),
+        "endpoints_total": endpoints.len(),
+        "endpoints": endpoints.into_iter().take(MOST_ENDPOINTS).collect::<Vec<_>>(),
+        "notes": notes,
+        "rules_are": way::rules_word(world.rules),
+        "rules": rules::json(world, name),
+    }))
+}
+
+/// What a client sees: a pod, on each port, and somebody outside, where the Service has an address for them.
+fn answers(world: &World, service: &Service) -> Vec<Value> {
+    let cluster = || {
+        service
+            .ports
+            .iter()
+            .take(MOST_PORTS)
+            .map(|port| (From::Pod, inside(service, port), Some(port.protocol)))
+    };
+    let outside = service
+        .ports
+        .first()
+        .and_then(|port| Some((From::Outside, outside(service, port)?, Some(port.protocol))));
+    let questions: Vec<_> = if service.ports.is_empty() || service.skipped.is_some() {
+        vec![(From::Pod, To::Service(service.name.clone(), None), None)]
+    } else {
+        cluster().chain(outside).collect()
+    };
+    questions
+        .into_iter()
+        .map(|(from, to, protocol)| {
+            let question = Question {
+                from,
+                to: to.clone(),
+                protocol,
+                in_interface: None,
+            };
+            let answer = explain::explain(world, &question);
+            json!({
+                "from": answer.from,
+                "asked_from": match question.from { From::Outside => "outside", _ => "pod" },
+                "asked_to": asked_words(&to),
+                "protocol": protocol.map(model::Protocol::as_lower),
+                "to": answer.to,
+                "headline": screen::headline(&answer),
+                "reachable": way::reach_word(answer.reach),
+                "client": answer.client,
+                "findings": way::findings(&answer, |severity| severity > Severity::Remark),
+                "remarks": way::findings(&answer, |severity| severity == Severity::Remark),
+            })
+        })
+        .collect()
+}
+
+fn inside(service: &Service, port: &ServicePort) -> To {
+    To::Service(service.name.clone(), Some(Port::Number(port.port)))
+}
+
+/// An address for clients outside: a load balancer's, else an external IP, else the node port.
+fn outside(service: &Service, port: &ServicePort) -> Option<To> {
+    let ip = service.load_balancer_ips.first().or(service.external_ips.first());
+    ip.map(|ip| To::Address(*ip, Some(port.port)))
+        .or(port.node_port.map(To::NodePort))
+}
+
+fn asked_words(to: &To) -> String {
+    match to {
+        To::Service(name, None) => name.to_string(),
+        To::Service(name, Some(Port::Number(port))) => format!("{name}:{port}"),
+        To::Service(name, Some(Port::Name(port))) => format!("{name}:{port}"),
+        To::Address(ip, None) => ip.to_string(),
+        To::Address(ip, Some(port)) => SocketAddr::new(*ip, *port).to_string(),
+        To::NodePort(port) => format!("node:{port}"),
+    }
+}
+
+fn ports(world: &World, service: &Service) -> Vec<Value> {
+    let port_json = |port: &ServicePort| {
+        let frontends: Vec<Value> = Family::ALL
+            .into_iter()
+            .filter_map(|family| world.port(family, &service.name, &port.name, port.protocol))
+            .flat_map(|desired| {
+                desired
+                    .frontends
+                    .iter()
+                    .map(|frontend| frontend_json(desired, frontend))
+            })
+            .collect();
+        json!({
+            "name": &*port.name,
+            "protocol": port.protocol.to_string(),
+            "port": port.port,
+            "node_port": port.node_port,
+            "frontends": frontends,
+        })
+    };
+    service.ports.iter().map(port_json).collect()
+}
+
+fn frontend_json(port: &DesiredPort, frontend: &Frontend) -> Value {
+    let (what, ip) = match frontend.kind {
+        FrontendKind::ClusterIp(ip) => ("cluster IP", Some(ip)),
+        FrontendKind::ExternalIp(ip) => ("external IP", Some(ip)),
+        FrontendKind::LoadBalancerIp(ip) => ("load-balancer IP", Some(ip)),
+        FrontendKind::NodePort => ("node port", None),
+    };
+    let at = match ip {
+        Some(ip) => SocketAddr::new(ip, frontend.port).to_string(),
+        None => frontend.port.to_string(),
+    };
+    let ranges = frontend.admission.as_ref().map(|admission| {
+        admission
+            .ranges
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    });
+    json!({
+        "what": what,
+        "at": at,
+        "pod": route_json(port, frontend.routes.pod),
+        "node": route_json(port, frontend.routes.node),
+        "outside": route_json(port, frontend.routes.outside),
+        "only_from": ranges,
+    })
+}
+
+fn route_json(port: &DesiredPort, route: Route) -> Value {
+    let (ends, count, masquerade, reason) = match route {
+        Route::Endpoints {
+            list,
+            masquerade,
+            reason,
+        } => {
+            let list = match list {
+                List::Cluster => &port.cluster,
+                List::Local => &port.local,
+            };
+            ("endpoints", Some(list.len()), Some(masquerade), reason)
+        }
+        Route::Reject(reason) => ("refused", None, None, reason),
+        Route::Drop(reason) => ("dropped", None, None, reason),
+    };
+    json!({ "ends": ends, "endpoints": count, "masquerade": masquerade, "reason": reason_words(reason) })
+}
+
+fn reason_words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoEndpoints => "no endpoint is ready, nor serving while it ends",
+        Reason::NoLocalEndpoints => "policy Local, and no endpoint is on this node",
+        Reason::ClusterIpFromPod => "cluster IP, from a pod",
+        Reason::ClusterIpOffCluster => "cluster IP, not from a pod: replies must come back through this node",
+        Reason::ClusterIpUndetected => "cluster IP; pods' traffic cannot be told from other traffic",
+        Reason::MasqueradeAll => "masqueradeAll",
+        Reason::ExternalCluster => "external traffic, policy Cluster",
+        Reason::ExternalLocal => "external traffic, policy Local",
+        Reason::ShortCircuitPod => "a pod's traffic to an external address stays inside",
+        Reason::ShortCircuitNode => "the node's own traffic to an external address stays inside",
+    }
+}
+
+/// One address that slices list, with the ports it is listed for.
+struct Listed<'a> {
+    endpoint: &'a SliceEndpoint,
+    slice: &'a Slice,
+    ports: Vec<String>,
+}
+
+fn endpoints(world: &World, service: &Service, slices: &[&Slice]) -> Vec<Value> {
+    let mut all: BTreeMap<IpAddr, Listed<'_>> = BTreeMap::new();
+    for slice in slices
+        .iter()
+        .filter(|slice| slice.skipped.is_none_or(|why| why == SliceSkip::Headless))
+    {
+        for endpoint in &slice.endpoints {
+            let listed = all.entry(endpoint.ip).or_insert(Listed {
+                endpoint,
+                slice,
+                ports: Vec::new(),
+            });
+            let is_better = endpoint.conditions.ready && !listed.endpoint.conditions.ready;
+            if is_better {
+                (listed.endpoint, listed.slice) = (endpoint, slice);
+            }
+            for port in &slice.ports {
+                let number = format!("{}/{}", port.port, port.protocol);
+                let fits = service
+                    .ports
+                    .iter()
+                    .any(|own| (&own.name, own.protocol) == (&port.name, port.protocol));
+                let told = if fits {
+                    number
+                } else {
+                    format!("{number} (of no port of the Service: {:?})", &*port.name)
+                };
+                if !listed.ports.contains(&told) {
+                    listed.ports.push(told);
+                }
+            }
+        }
+    }
+    let mut rows: Vec<(bool, Value)> = all
+        .values()
+        .map(|listed| (listed.endpoint.conditions.ready, endpoint_json(world, listed)))
+        .collect();
+    // What is not well is looked for first.
+    rows.sort_by_key(|(is_ready, _)| *is_ready);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn endpoint_json(world: &World, listed: &Listed<'_>) -> Value {
+    let Listed {
+        endpoint,
+        slice,
+        ports,
+    } = listed;
+    let details = world.objects.slices.get(&slice.name);
+    let pod = details.and_then(|details| details.pods.get(&endpoint.ip));
+    let trouble = pod
+        .and_then(|pod| world.objects.pod(pod))
+        .map(|pod| pod.trouble.clone());
+    let here = !world.facts.name.is_empty() && endpoint.node.as_deref() == Some(&*world.facts.name);
+    let hints = endpoint.hints.as_ref().map(|hints| {
+        let all = hints.zones.iter().chain(hints.nodes.iter());
+        all.map(ToString::to_string).collect::<Vec<_>>()
+    });
+    json!({
+        "address": endpoint.ip.to_string(),
+        "ports": ports,
+        "state": difference::state(endpoint),
+        "node": endpoint.node.as_deref(),
+        "here": here,
+        "pod": pod.map(ToString::to_string),
+        "trouble": trouble.unwrap_or_default(),
+        "hints": hints.unwrap_or_default(),
+        "slice": slice.name.to_string(),
+    })
+}
