@@ -10,6 +10,10 @@ use std::time::Duration;
 pub enum SourceEvent {
     /// An object came, changed or went.
     Change(Change),
+    /// Several changes that are to be taken in at once: with some of them alone, rules would be wrong for a moment.
+    Together(Vec<Change>),
+    /// What the memory on disk does.
+    Remembered(Remembered),
     /// Everything there is of this kind has been said. Sent after the first complete list, and again after each later
     /// one (for files: each complete reading).
     Synced(Kind),
@@ -52,6 +56,34 @@ pub enum Health {
     },
     /// The server does not have this kind, and the proxy can do without it. It is asked for again now and then.
     Absent,
+}
+
+/// What the memory on disk does, see [`crate::state`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Remembered {
+    /// The server does not answer, so what it said to an earlier process counts for these kinds. Each of them is complete.
+    InUse {
+        /// The kinds.
+        kinds: Vec<Kind>,
+        /// All their objects, to be taken in at once.
+        changes: Vec<Change>,
+        /// How long ago the server confirmed them.
+        age: Duration,
+        /// How many objects there are.
+        objects: usize,
+    },
+    /// The server has answered for all kinds; nothing remembered is left.
+    Over,
+    /// The server does not answer, and the file cannot be used: which, why, and what to do, in one line.
+    NotUsed(String),
+    /// The server does not answer and no file is there.
+    Nothing(String),
+    /// The server does not answer, and rules are in the kernel, which are at least as new as the file.
+    RulesAreThere,
+    /// The objects cannot be written down: which file, why, in one line. Told once until it works again.
+    NotWritten(String),
+    /// They are written down, for the first time or again after failures.
+    Written(String),
 }
 
 /// How a complete list came from the API server.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// Only names are kept: the objects themselves belong to whoever listens. A name shares its text with the object.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    list: u64,
-    names: BTreeMap<ObjectRef, u64>,
+    list: u32,
+    names: BTreeMap<ObjectRef, u32>,
 }
 
 impl Known {

@@ -2,6 +2,7 @@
 //!
 //! * What it is: two sources of Services, `EndpointSlices`, the own Node and `ServiceCIDRs` behind one interface: the
 //!   [`api`] server, and files ([`manifests`]).
+//!   Between the API server and who listens there can be a memory on disk ([`state`]).
 //! * In and out: a server's address or a path goes in; [`SourceEvent`]s come out of a bounded channel, their objects
 //!   already converted to `model`'s compact values. The API's JSON is dropped object by object.
 //! * What it deliberately does not know: what a Service means, rules, the kernel. It keeps names, not objects.
@@ -13,8 +14,9 @@ mod known;
 pub mod manifests;
 mod scan;
 mod share;
+pub mod state;
 
-pub use event::{Delivery, Health, SourceEvent};
+pub use event::{Delivery, Health, Remembered, SourceEvent};
 pub use model::object::Kind;
 
 /// An error and its causes on one line.

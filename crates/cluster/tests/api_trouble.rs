@@ -2,18 +2,16 @@
 
 mod support;
 
+use apiserver::{Options, Part, Reply, Server, objects};
 use cluster::{Health, Kind, SourceEvent};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use support::{
-    CONNECTED_STREAMING, Part, Reply, Server, added, end_of_initial_events, event, listen, quick, service,
-    services, status,
-};
+use support::{CONNECTED_STREAMING, end_of_initial_events, event, listen, quick, service, services, status};
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_reported() {
-    let server = Server::start(services(|_| Some(Reply::Nothing))).await;
+    let server = Server::scripted(services(|_| Some(Reply::Nothing)));
     let mut said = listen(&server.url, quick()).await;
     let text = said.next().await;
     assert!(
@@ -25,40 +23,27 @@ async fn a_server_that_never_answers_is_reported() {
 
 #[tokio::test]
 async fn a_server_that_is_away_is_reported_in_few_lines_until_it_comes() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let address = format!("127.0.0.1:{port}");
-    let mut said = listen(&format!("http://{address}"), quick()).await;
+    let server = Server::start(Options::default());
+    server.apply(objects::service("a", "10.96.0.1"));
+    server.close();
+    let mut said = listen(&server.url, quick()).await;
     // The watches share one outage, and whichever is due tells of it again: only the first word is sure to be this one's.
     let text = said.next().await;
     assert!(
-        text.contains("Connection refused") && text.contains(&address),
+        text.contains("Connection refused") && text.contains(&server.url),
         "{text}"
     );
     assert!(text.contains("check that the API server runs"), "{text}");
-    let _server = Server::start_at(
-        &address,
-        services(|_| {
-            Some(Reply::Stream(vec![
-                added("a", 1),
-                Part::Line(end_of_initial_events("5")),
-                Part::Hang,
-            ]))
-        }),
-    )
-    .await;
+    server.open();
     said.until("apply default/a").await;
     said.expect(&["synced", CONNECTED_STREAMING]).await;
 }
 
 #[tokio::test]
 async fn missing_permission_names_the_verbs_and_the_resource() {
-    let server = Server::start(|asked| {
+    let server = Server::scripted(|asked| {
         (asked.resource == "services").then(|| {
-            Reply::Whole(
+            Reply::whole(
                 403,
                 status(
                     403,
@@ -67,8 +52,7 @@ async fn missing_permission_names_the_verbs_and_the_resource() {
                 ),
             )
         })
-    })
-    .await;
+    });
     let mut said = listen(&server.url, quick()).await;
     let text = said.next().await;
     assert!(text.contains("403") && text.contains("User bob"), "{text}");
@@ -80,8 +64,7 @@ async fn missing_permission_names_the_verbs_and_the_resource() {
 
 #[tokio::test]
 async fn bad_credentials_name_the_place_to_look() {
-    let server =
-        Server::start(|_| Some(Reply::Whole(401, status(401, "Unauthorized", "Unauthorized")))).await;
+    let server = Server::scripted(|_| Some(Reply::whole(401, status(401, "Unauthorized", "Unauthorized"))));
     let mut said = listen(&server.url, quick()).await;
     let text = said.next().await;
     assert!(
@@ -92,14 +75,13 @@ async fn bad_credentials_name_the_place_to_look() {
 
 #[tokio::test]
 async fn a_login_page_is_no_api_server() {
-    let server = Server::start(|asked| {
+    let server = Server::scripted(|asked| {
         Some(if asked.has("watch=true") {
-            Reply::Whole(404, "<html>not here</html>".to_owned())
+            Reply::whole(404, "<html>not here</html>".to_owned())
         } else {
-            Reply::Whole(200, "<html>please log in</html>".to_owned())
+            Reply::whole(200, "<html>please log in</html>".to_owned())
         })
-    })
-    .await;
+    });
     let mut said = listen(&server.url, quick()).await;
     let text = said.next().await;
     assert!(text.starts_with("Failing") && !text.contains('\n'), "{text}");
@@ -107,16 +89,15 @@ async fn a_login_page_is_no_api_server() {
 
 #[tokio::test]
 async fn a_server_without_service_cidrs_is_good_enough() {
-    let server = Server::start(|asked| {
+    let server = Server::scripted(|asked| {
         (asked.resource == "servicecidrs").then(|| {
             if asked.count == 0 {
-                Reply::Whole(404, "404 page not found".to_owned())
+                Reply::whole(404, "404 page not found".to_owned())
             } else {
-                Reply::Stream(vec![Part::Line(end_of_initial_events("5")), Part::Hang])
+                Reply::stream(vec![Part::Line(end_of_initial_events("5")), Part::Hang])
             }
         })
-    })
-    .await;
+    });
     let mut said = listen(&server.url, quick()).await;
     let mut heard = Vec::new();
     while heard.len() < 4 {
@@ -134,16 +115,15 @@ async fn a_server_without_service_cidrs_is_good_enough() {
 #[tokio::test]
 async fn a_slow_listener_slows_the_server_and_is_not_taken_for_silence() {
     let sent = Arc::new(AtomicUsize::new(0));
-    let server = Server::start(services({
+    let server = Server::scripted(services({
         let sent = sent.clone();
         move |_| {
-            Some(Reply::Stream(vec![Part::Forever(
+            Some(Reply::stream(vec![Part::Forever(
                 event("ADDED", &service("a", 1)),
                 sent.clone(),
             )]))
         }
-    }))
-    .await;
+    }));
     let mut said = listen(&server.url, quick()).await;
     said.expect(&["apply default/a"]).await;
     let mut before = usize::MAX;
@@ -165,7 +145,7 @@ async fn a_slow_listener_slows_the_server_and_is_not_taken_for_silence() {
 
 #[tokio::test]
 async fn a_source_without_listener_ends() {
-    let server = Server::start(|_| None).await;
+    let server = Server::scripted(|_| None);
     let mut options = cluster::api::ApiOptions::new(
         cluster::api::Address {
             kubeconfig: None,

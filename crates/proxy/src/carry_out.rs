@@ -1,9 +1,10 @@
 //! Carrying out the engine's effects, on one thread per family, so that a family whose tools hang or fail holds nobody up.
 
+use crate::drift::Left;
 use crate::flows::Proved;
 use engine::{Answer, Cause, Effect, Failure};
 use iptables::diff::observe::{Observation, Reading};
-use kernel::{FailureKind, LiveKernel, RuleKernel, Scope};
+use kernel::{FailureKind, LiesIn, LiveKernel, RuleKernel, Scope};
 use model::Family;
 use std::sync::mpsc::{Sender, channel};
 use tokio::sync::mpsc::UnboundedSender;
@@ -18,19 +19,34 @@ impl Worker {
         family: Family,
         kernel: LiveKernel,
         proved: Proved,
+        left: Option<Left>,
         answers: UnboundedSender<(Family, Answer)>,
+    ) -> Worker {
+        let mut kernel = kernel;
+        let mut unread = Some(proved);
+        Worker::spawn(family, move |effect| {
+            if let Some(proved) = unread.take() {
+                proved.read(&mut kernel, family);
+            }
+            let mut carry_out = |effect| carry_out(&mut kernel, family, effect);
+            let answer = match &left {
+                Some(left) => left.around(effect, carry_out),
+                None => carry_out(effect),
+            };
+            answers.send((family, answer)).is_ok()
+        })
+    }
+
+    /// Starts the thread, which ends when `carry_out` says that nobody listens any more.
+    pub(crate) fn spawn(
+        family: Family,
+        mut carry_out: impl FnMut(Effect) -> bool + Send + 'static,
     ) -> Worker {
         let (send, receive) = channel::<Effect>();
         let name = format!("rules-{family}");
         let work = move || {
-            let mut kernel = kernel;
-            let mut unread = Some(proved);
             while let Ok(effect) = receive.recv() {
-                if let Some(proved) = unread.take() {
-                    proved.read(&mut kernel, family);
-                }
-                let answer = carry_out(&mut kernel, family, effect);
-                if answers.send((family, answer)).is_err() {
+                if !carry_out(effect) {
                     return;
                 }
             }
@@ -61,6 +77,9 @@ pub(crate) fn carry_out(kernel: &mut impl RuleKernel, family: Family, effect: Ef
             Ok(answer) => answer,
             Err(error) => Answer::ObserveFailed(failure(error.kind, &error)),
         },
+        Effect::NftCommit(_) | Effect::NftObserve(_) => {
+            unreachable!("invariant: iptables mode has effects of its own")
+        }
     }
 }
 
@@ -97,12 +116,11 @@ fn observe(
 
 /// Whether everything of the family would fail now, or just what was asked.
 fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
-    let cause = match kind {
-        FailureKind::ToolMissing | FailureKind::Denied | FailureKind::Busy | FailureKind::TimedOut => {
-            Cause::Host
-        }
-        FailureKind::TooLarge => Cause::Size,
-        FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
+    let cause = match kind.lies_in() {
+        LiesIn::Host => Cause::Host,
+        LiesIn::Busy => Cause::Busy,
+        LiesIn::Content => Cause::Content,
+        LiesIn::Size => Cause::Size,
     };
     Failure {
         cause,

@@ -7,36 +7,32 @@
 //! ```
 
 use crate::carry_out::Worker;
+use crate::events::Fact;
 use crate::flows::Flows;
-use crate::node::{Missing, facts, missing};
-use crate::serve::Serving;
-use crate::{Out, ProxyError, ProxyOptions, Task, host, tell};
-use cluster::SourceEvent;
-use engine::{Answer, Disturbance, Engine, EngineConfig, Event};
-use kernel::LiveKernel;
+use crate::leftovers::Leftovers;
+use crate::node::wait::{Early, wait_for_node};
+use crate::node::{Node, facts};
+use crate::port_conflicts::PortConflicts;
+use crate::serve::{Looks, Seen, Serving};
+use crate::{Out, ProxyError, ProxyOptions, Task, host, own_table, start, tell};
+use cluster::{Remembered, SourceEvent};
+use engine::{Answer, Engine, EngineConfig, Event};
+use kernel::probe::Probe;
+use kernel::{LiveKernel, TableWatch};
 use model::object::Kind;
-use model::snapshot::{Change, Snapshot};
+use model::snapshot::Change;
 use model::{Family, NodeFacts, PerFamily};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 /// Changes a source may be ahead.
 const AHEAD: usize = 512;
-/// How long the Node is waited for, and its pod CIDR after that (control.md 3.3).
-const NODE_PATIENCE: Duration = Duration::from_secs(30);
-const POD_CIDR_PATIENCE: Duration = Duration::from_mins(5);
-/// How often the host's addresses are looked at.
+/// How often the host's addresses are looked at, should the kernel not have told of a change.
 const ADDRESSES_PERIOD: Duration = Duration::from_secs(5);
 /// Changes that are taken in at once before effects are looked for.
 const AT_ONCE: usize = 256;
-
-/// What came until the Node was known.
-struct Early {
-    snapshot: Snapshot,
-    listed: Vec<Kind>,
-}
 
 /// Serves until the source ends, which it does not.
 pub(crate) async fn serve(
@@ -49,95 +45,10 @@ pub(crate) async fn serve(
     let (out, mut events) = channel(AHEAD);
     tokio::spawn(source(out));
     let early = wait_for_node(&options, &mut events, &serving).await?;
+    start::check(&options, &early.snapshot, &found)?;
     let mut control = Control::new(options, &found, early, serving)?;
-    control.serve(events).await;
-    Ok(())
-}
-
-/// Takes in what the source says until the Node is there with what the configuration needs of it.
-///
-/// Objects that come meanwhile are kept; no rule is written.
-async fn wait_for_node(
-    options: &ProxyOptions,
-    events: &mut Receiver<SourceEvent>,
-    serving: &Serving,
-) -> Result<Early, ProxyError> {
-    let mut early = Early {
-        snapshot: Snapshot::new(),
-        listed: Vec::new(),
-    };
-    let start = Instant::now();
-    loop {
-        let listed = early.listed.contains(&Kind::Node);
-        let lacks = missing(options, &early.snapshot);
-        let from_files = matches!(options.from, crate::From::Manifests(_));
-        // The time to wait begins when the server has answered; without an answer there is nothing to decide on.
-        let patience = match lacks {
-            None if listed => return Ok(early),
-            Some(Missing::PodCidr) => NODE_PATIENCE + POD_CIDR_PATIENCE,
-            _ => NODE_PATIENCE,
-        };
-        let files_are_read = from_files && early.listed.contains(&Kind::Service) && listed;
-        if listed && (start.elapsed() >= patience || files_are_read) {
-            return without_node(options, lacks, early);
-        }
-        let deadline = if listed {
-            start + patience
-        } else {
-            Instant::now() + NODE_PATIENCE
-        };
-        match timeout_at(deadline, events.recv()).await {
-            Ok(Some(event)) => {
-                serving.source(&event);
-                early.take(event);
-            }
-            Ok(None) => return Ok(early),
-            Err(_) => tracing::warn!(node = %options.node_name, "still waiting for the Node"),
-        }
-    }
-}
-
-fn without_node(options: &ProxyOptions, lacks: Option<Missing>, early: Early) -> Result<Early, ProxyError> {
-    let node = &options.node_name;
-    match lacks {
-        Some(Missing::Node) if options.config.detect_local_mode == "NodeCIDR" => {
-            Err(ProxyError::NoPodCidr(format!("node {node:?} to exist")))
-        }
-        Some(Missing::PodCidr) => Err(ProxyError::NoPodCidr(format!(
-            "PodCIDR allocation on node {node:?}"
-        ))),
-        Some(Missing::Node) => {
-            tracing::error!(%node, "there is no Node of this name: no endpoint counts as local. Give --hostname-override");
-            Ok(early)
-        }
-        Some(Missing::Addresses) => {
-            tracing::error!(%node, "the Node has no addresses; going on with loopback ones");
-            Ok(early)
-        }
-        None => Ok(early),
-    }
-}
-
-impl Early {
-    fn take(&mut self, event: SourceEvent) {
-        tell::source(&event);
-        match event {
-            SourceEvent::Change(change) => drop(self.snapshot.apply(change)),
-            SourceEvent::Synced(kind) if !self.listed.contains(&kind) => self.listed.push(kind),
-            _ => {}
-        }
-    }
-
-    /// All that came, as the events it would have been.
-    fn replay(self) -> Vec<Event> {
-        let Early { snapshot, listed } = self;
-        let mut events: Vec<Event> = snapshot
-            .into_objects()
-            .map(|object| Event::Changed(Change::Apply(object)))
-            .collect();
-        events.extend(listed.into_iter().map(Event::Listed));
-        events
-    }
+    control.serving.event(Fact::starting(control.serving.node()));
+    control.serve(events).await
 }
 
 struct Control {
@@ -145,9 +56,12 @@ struct Control {
     engine: Engine,
     workers: PerFamily<Option<Worker>>,
     answers: UnboundedReceiver<(Family, Answer)>,
-    disturbances: UnboundedReceiver<(Family, Disturbance)>,
+    disturbances: UnboundedReceiver<Event>,
     addresses: Vec<IpAddr>,
+    addresses_changed: UnboundedReceiver<()>,
+    node: Node,
     flows: Flows,
+    leftovers: Leftovers,
     /// Changes of a reading of files that is not over; `None` for a source whose changes stand for themselves.
     ///
     /// A Service and its slices come one after the other, even out of one file. Rules for the first alone would refuse
@@ -155,6 +69,9 @@ struct Control {
     unread: Option<Vec<Change>>,
     start: Instant,
     serving: Serving,
+    port_conflicts: PortConflicts,
+    teller: tell::Teller,
+    looks: Looks,
 }
 
 impl Control {
@@ -166,37 +83,56 @@ impl Control {
     ) -> Result<Control, ProxyError> {
         let addresses = host::addresses()?;
         let facts = facts(&options, &early.snapshot, addresses.clone());
-        let settings = config::settings(&options.config, &facts);
+        let node = Node::new(&options, &early.snapshot, &facts);
+        let settings = node.settings().clone();
         let (sync_period, min_sync) = options.config.sync_periods();
         let config = EngineConfig {
-            backend: match found.probe.backend {
-                kernel::Backend::NfTables => engine::Backend::NfTables,
-                kernel::Backend::Legacy => engine::Backend::Legacy,
+            backend: match &found.way {
+                host::Way::OwnTable => engine::Backend::OwnTable,
+                host::Way::Tools(probe) if probe.backend == kernel::Backend::Legacy => {
+                    engine::Backend::Legacy
+                }
+                host::Way::Tools(_) => engine::Backend::NfTables,
             },
             min_sync: min_sync.to_std(),
             sync_period: sync_period.to_std(),
+            step_elements: own_table::step_elements(),
             seed: u64::from(std::process::id()),
             ..EngineConfig::default()
         };
-        let flows = Flows::new(options.tcp, settings.clone(), serving.clone());
+        let mut flows = Flows::new(options.tcp, settings.clone(), serving.clone());
+        if early.remembered {
+            flows.hold();
+        }
+        let port_conflicts = PortConflicts::start(serving.clone());
         let mut engine = Engine::new(settings, facts, &found.host, &config);
         for event in early.replay() {
+            if let Event::Changed(change) = &event {
+                serving.given(change, &engine);
+            }
             engine.handle(event, Duration::ZERO);
         }
         let (answers_in, answers) = unbounded_channel();
-        let workers = PerFamily::from_fn(|family| worker(family, found, flows.proved(family), &answers_in));
+        let served = PerFamily::from_fn(|family| found.host.families.get(family).is_some());
+        let kernel_side = KernelSide::start(found, served, &flows, &serving, &answers_in);
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
             unread: from_files.then(Vec::new),
             engine,
-            workers,
+            workers: kernel_side.workers,
             answers,
-            disturbances: disturbances(found),
+            disturbances: kernel_side.disturbances,
             addresses,
+            addresses_changed: host::watch_addresses(),
+            node,
             flows,
+            leftovers: kernel_side.leftovers,
             start: Instant::now(),
+            looks: serving.looks(),
             serving,
+            port_conflicts,
+            teller: tell::Teller::new(),
         })
     }
 
@@ -204,7 +140,7 @@ impl Control {
         self.start.elapsed()
     }
 
-    async fn serve(&mut self, mut events: Receiver<SourceEvent>) {
+    async fn serve(&mut self, mut events: Receiver<SourceEvent>) -> Result<(), ProxyError> {
         let mut look = Instant::now() + ADDRESSES_PERIOD;
         let mut batch = Vec::with_capacity(AT_ONCE);
         loop {
@@ -213,22 +149,29 @@ impl Control {
             tokio::select! {
                 count = events.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
-                        return;
+                        return Ok(());
                     }
-                    batch.drain(..).for_each(|event| self.take(event));
+                    batch.drain(..).try_for_each(|event| self.take(event))?;
                 }
                 Some((family, answer)) = self.answers.recv() => {
                     let now = self.now();
                     self.serving.answered(family);
+                    self.teller.answered(family, now);
                     self.engine.handle(Event::Answer(family, answer), now);
                 }
-                Some((family, disturbance)) = self.disturbances.recv() => {
+                Some(disturbed) = self.disturbances.recv() => {
                     let now = self.now();
-                    self.engine.handle(Event::Disturbed(family, disturbance), now);
+                    self.engine.handle(disturbed, now);
+                }
+                Some(()) = self.addresses_changed.recv() => self.look_at_addresses(),
+                look = self.looks.next() => {
+                    // Whoever looked may have gone.
+                    let _ = look.send(self.seen());
                 }
                 () = sleep_until(wake) => {
                     if Instant::now() >= look {
                         self.look_at_addresses();
+                        self.port_conflicts.look(&self.engine, self.node.settings());
                         look = Instant::now() + ADDRESSES_PERIOD;
                     }
                 }
@@ -244,6 +187,7 @@ impl Control {
                 && let Some(effect) = self.engine.next(family, now)
             {
                 self.serving.began(family, &effect);
+                self.teller.began(family, now);
                 worker.give(effect);
             }
         }
@@ -251,8 +195,12 @@ impl Control {
         for report in self.engine.take_reports() {
             self.serving.report(&report);
             self.flows.report(&report, &self.engine);
-            tell::report(report, now);
+            self.port_conflicts.report(&report);
+            self.teller.report(report, now);
         }
+        self.teller.look(now);
+        self.flows.look(&self.engine);
+        self.leftovers.look(&self.engine);
         self.serving.look(&self.engine, now);
     }
 
@@ -260,35 +208,62 @@ impl Control {
         let wakes = Family::ALL
             .into_iter()
             .filter_map(|family| self.engine.wake_at(family));
-        wakes.min().map(|at| self.start + at)
+        wakes.chain(self.teller.next()).min().map(|at| self.start + at)
     }
 
-    fn take(&mut self, event: SourceEvent) {
+    fn take(&mut self, event: SourceEvent) -> Result<(), ProxyError> {
         self.serving.source(&event);
         tell::source(&event);
         match event {
             SourceEvent::Change(change) => match &mut self.unread {
                 Some(unread) => unread.push(change),
-                None => self.change(change),
+                None => self.change(change)?,
             },
             SourceEvent::Synced(kind) => {
                 let read = self.unread.as_mut().map(std::mem::take).unwrap_or_default();
                 for change in read {
-                    self.change(change);
+                    self.change(change)?;
                 }
                 let now = self.now();
                 self.engine.handle(Event::Listed(kind), now);
             }
+            SourceEvent::Together(changes) => self.changes(changes)?,
+            SourceEvent::Remembered(Remembered::InUse { kinds, changes, .. }) => {
+                self.flows.hold();
+                self.changes(changes)?;
+                let now = self.now();
+                for kind in kinds {
+                    self.engine.handle(Event::Listed(kind), now);
+                }
+            }
+            SourceEvent::Remembered(Remembered::Over) => self.flows.release(&self.engine),
             _ => {}
         }
+        Ok(())
     }
 
-    fn change(&mut self, change: Change) {
+    fn changes(&mut self, changes: Vec<Change>) -> Result<(), ProxyError> {
+        changes.into_iter().try_for_each(|change| self.change(change))
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), ProxyError> {
         let is_node = concerns_node(&change);
+        self.serving.given(&change, &self.engine);
         let now = self.now();
         self.engine.handle(Event::Changed(change), now);
         if is_node {
+            self.node.look(&self.options, self.engine.snapshot())?;
             self.tell_facts();
+        }
+        Ok(())
+    }
+
+    /// A copy of what is known, for whoever looks.
+    fn seen(&self) -> Seen {
+        Seen {
+            snapshot: self.engine.snapshot().clone(),
+            facts: self.engine.facts().clone(),
+            settings: self.node.settings().clone(),
         }
     }
 
@@ -308,40 +283,75 @@ impl Control {
         let facts = if snapshot.node(&self.options.node_name).is_some() {
             facts(&self.options, snapshot, self.addresses.clone())
         } else {
-            // The last thing that a deleted Node said still holds (control.md 4.3).
+            // The last thing that a deleted Node said still holds, as upstream has it.
             NodeFacts {
                 interface_addresses: self.addresses.clone(),
                 ..self.engine.facts().clone()
             }
         };
         let now = self.now();
+        if let Some(settings) = self.node.follow(&self.options, &facts) {
+            self.flows.settings(settings.clone());
+            self.engine.handle(Event::Settings(settings), now);
+        }
         self.engine.handle(Event::Facts(facts), now);
         self.flows.node(&self.engine);
+        self.serving.addresses(&self.engine);
     }
 }
 
-fn worker(
-    family: Family,
-    found: &host::Found,
-    proved: crate::flows::Proved,
-    answers: &UnboundedSender<(Family, Answer)>,
-) -> Option<Worker> {
-    found.host.families.get(family).as_ref()?;
-    Some(Worker::start(
-        family,
-        LiveKernel::new(found.probe.clone()),
-        proved,
-        answers.clone(),
-    ))
+/// Who carries effects out, and who tells what others do.
+struct KernelSide {
+    workers: PerFamily<Option<Worker>>,
+    disturbances: UnboundedReceiver<Event>,
+    leftovers: Leftovers,
 }
 
-/// What others do to the tables, where the kernel tells of it.
-fn disturbances(found: &host::Found) -> UnboundedReceiver<(Family, Disturbance)> {
-    let (out, disturbances) = unbounded_channel();
-    if found.probe.backend == kernel::Backend::NfTables {
-        crate::drift::watch(out);
+impl KernelSide {
+    fn start(
+        found: &host::Found,
+        served: PerFamily<bool>,
+        flows: &Flows,
+        serving: &Serving,
+        answers: &UnboundedSender<(Family, Answer)>,
+    ) -> KernelSide {
+        let probe = match &found.way {
+            host::Way::OwnTable => return KernelSide::own_table(served, serving, answers),
+            host::Way::Tools(probe) => probe,
+        };
+        let mut drift = crate::drift::start(probe.backend, served);
+        let workers = PerFamily::from_fn(|family| {
+            let kernel = LiveKernel::new(Probe::clone(probe)).keeping(serving.failed_inputs());
+            let left = drift.left.get_mut(family).take();
+            let start = || Worker::start(family, kernel, flows.proved(family), left, answers.clone());
+            served.get(family).then(start)
+        });
+        KernelSide {
+            workers,
+            disturbances: drift.disturbances,
+            leftovers: Leftovers::beside_iptables_mode(probe, served),
+        }
     }
-    disturbances
+
+    fn own_table(
+        served: PerFamily<bool>,
+        serving: &Serving,
+        answers: &UnboundedSender<(Family, Answer)>,
+    ) -> KernelSide {
+        // Before anything of iptables mode can go.
+        crate::host_firewall::look(serving, served);
+        let (out, disturbances) = unbounded_channel();
+        crate::drift::watch::<TableWatch>(out);
+        KernelSide {
+            workers: PerFamily::from_fn(|family| {
+                served
+                    .get(family)
+                    .then(|| own_table::worker(family, answers.clone()))
+            }),
+            disturbances,
+            leftovers: Leftovers::beside_nftables_mode(served),
+        }
+    }
 }
 
 /// Whether a change is about a Node.

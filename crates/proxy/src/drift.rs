@@ -1,102 +1,82 @@
-//! Others' commits to the tables, told to the engine as they happen (`nf_tables`; legacy tells nobody of anything).
+//! What others do to the tables, told to the engine soon after it happened.
 //!
-//! On legacy the engine reads all of our tables each `syncPeriod` and finds the same harm then. Nothing cheaper is
-//! there: how many entries a table has is told by a socket option alone, which takes unsafe code to ask for. What
+//! `nf_tables` notifies of each commit, and here is who listens; `legacy` asks for the sizes of the tables. What
 //! neither backend's look sees is a stranger's rule before our jumps in a built-in chain, since those are theirs.
 
-use engine::Disturbance;
+mod legacy;
+mod listen;
+
+pub(crate) use legacy::Left;
+pub(crate) use listen::{Source, watch};
+
 use engine::disturbance::{Concern, Edit};
-use kernel::{Committed, ForeignCommit, RuleWatch, SocketError, Touch, Touched};
+use engine::{Disturbance, Event};
+use kernel::{Backend, ForeignCommit, RuleWatch, SocketError, Touch, Touched};
 use model::{Family, PerFamily};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedSender;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-type Out = UnboundedSender<(Family, Disturbance)>;
+type Out = UnboundedSender<Event>;
 
-/// After lost notifications everything is read back, but not more often than this.
-const BETWEEN_LOSSES: Duration = Duration::from_mins(1);
-/// After a failure of the watch.
-const PAUSE: Duration = Duration::from_secs(5);
-/// With nothing to wait for.
-const LONG: Duration = Duration::from_hours(1);
-
-/// Starts a thread that tells of everything that may concern our rules.
-pub(crate) fn watch(out: Out) {
-    std::thread::Builder::new()
-        .name("drift".to_owned())
-        .spawn(move || {
-            // Whoever does not listen any more has ended.
-            let mut losses = Losses::default();
-            while listen(&out, &mut losses).is_some() {
-                std::thread::sleep(PAUSE);
-            }
-        })
-        .expect("invariant: a process can have one more thread");
+/// Others' edits as they are noticed, and what the workers of legacy's families have to keep for that.
+pub(crate) struct Drift {
+    pub(crate) disturbances: UnboundedReceiver<Event>,
+    pub(crate) left: PerFamily<Option<Left>>,
 }
 
-/// Listens until the watch breaks; `None` when nobody wants to know.
-fn listen(out: &Out, losses: &mut Losses) -> Option<()> {
-    let mut watch = match RuleWatch::new() {
-        Ok(watch) => watch,
-        Err(error) => {
-            tracing::debug!(%error, "changes by others are noticed late: each syncPeriod");
-            return Some(());
-        }
-    };
-    loop {
-        match watch.wait(losses.left().unwrap_or(LONG)) {
-            Ok(commits) => {
-                for (family, disturbance) in concerning(&commits) {
-                    let by = disturbance.by.as_deref().unwrap_or("unknown");
-                    tracing::debug!(%family, %by, suspects = disturbance.suspects.len(), "others wrote into our chains");
-                    out.send((family, disturbance)).ok()?;
-                }
-            }
-            Err(SocketError::Lost) => losses.pending = true,
-            Err(error) => {
-                tracing::warn!(%error, "the watch for changes by others broke and is opened anew");
-                // What happens until then is not known.
-                losses.pending = true;
-                return Some(());
-            }
-        }
-        if losses.left().is_some_and(|left| left.is_zero()) {
-            losses.told();
-            tracing::debug!("notifications of others' writes were lost; everything is read back");
-            for family in Family::ALL {
-                out.send((family, Disturbance::everything(None))).ok()?;
-            }
+/// Starts a thread that notices what others do to the rules of these families.
+pub(crate) fn start(backend: Backend, served: PerFamily<bool>) -> Drift {
+    let (out, disturbances) = unbounded_channel();
+    let mut left = PerFamily::default();
+    match backend {
+        Backend::NfTables => watch::<RuleWatch>(out),
+        Backend::Legacy => {
+            left = PerFamily::from_fn(|family| {
+                let is_served = *served.get(family);
+                is_served.then(|| Left::new(family, out.clone())).flatten()
+            });
+            legacy::watch(
+                Family::ALL
+                    .iter()
+                    .filter_map(|family| left.get(*family).clone())
+                    .collect(),
+            );
         }
     }
+    Drift { disturbances, left }
 }
 
-/// Notifications that were lost and for which everything is to be read back.
-#[derive(Default)]
-struct Losses {
-    pending: bool,
-    last: Option<Instant>,
-}
+impl Source for RuleWatch {
+    type Commit = ForeignCommit<Touched>;
 
-impl Losses {
-    /// How long until they are made good; `None` when there are none.
-    fn left(&self) -> Option<Duration> {
-        let since = self.last.map(|last| last.elapsed());
-        self.pending
-            .then(|| since.map_or(Duration::ZERO, |since| BETWEEN_LOSSES.saturating_sub(since)))
+    fn open() -> Result<RuleWatch, SocketError> {
+        RuleWatch::new()
     }
 
-    fn told(&mut self) {
-        self.pending = false;
-        self.last = Some(Instant::now());
+    fn wait(&mut self, at_most: Duration) -> Result<Vec<ForeignCommit<Touched>>, SocketError> {
+        RuleWatch::wait(self, at_most)
+    }
+
+    fn tell(commits: &[ForeignCommit<Touched>]) -> Vec<Event> {
+        let told = concerning(commits).into_iter().map(|(family, disturbance)| {
+            let by = disturbance.by.as_deref().unwrap_or("unknown");
+            tracing::debug!(%family, %by, suspects = disturbance.suspects.len(), "others wrote into our chains");
+            Event::Disturbed(family, disturbance)
+        });
+        told.collect()
+    }
+
+    fn everything(family: Family) -> Event {
+        Event::Disturbed(family, Disturbance::everything(None))
     }
 }
 
 /// What of these commits concerns our rules, by family.
-fn concerning(commits: &[ForeignCommit]) -> Vec<(Family, Disturbance)> {
+fn concerning(commits: &[ForeignCommit<Touched>]) -> Vec<(Family, Disturbance)> {
     let mut of: PerFamily<Option<Disturbance>> = PerFamily::default();
     for commit in commits {
-        let by: Arc<str> = who(&commit.by).into();
+        let by: Arc<str> = commit.by.to_string().into();
         match &commit.touched {
             Touched::Many => {
                 for family in Family::ALL {
@@ -125,21 +105,13 @@ fn concerning(commits: &[ForeignCommit]) -> Vec<(Family, Disturbance)> {
         .collect()
 }
 
-/// `iptables (pid 4711)`. Pids are those of the initial namespace.
-fn who(by: &Committed) -> String {
-    let name = by.process_name.as_deref().unwrap_or("somebody");
-    match by.process {
-        Some(pid) => format!("{name} (pid {pid})"),
-        None => format!("{name} (port {})", by.port),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use iptables::ast::{ChainName, TableName};
+    use kernel::Committed;
 
-    fn commit(touched: Touched) -> ForeignCommit {
+    fn commit(touched: Touched) -> ForeignCommit<Touched> {
         let by = Committed {
             generation: 2,
             port: 9,
@@ -149,7 +121,7 @@ mod tests {
         ForeignCommit { by, touched }
     }
 
-    fn in_chain(chain: &str) -> ForeignCommit {
+    fn in_chain(chain: &str) -> ForeignCommit<Touched> {
         let chain = ChainName::new(chain).expect("a chain's name");
         commit(Touched::Chains(
             [(Family::V4, TableName::Nat, chain, Touch::Deleted)].into(),

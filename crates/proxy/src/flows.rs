@@ -10,12 +10,12 @@ pub(crate) use prove::Proved;
 
 use crate::serve::Serving;
 use conntrack::{Expectation, NodeAddresses, ServiceFlows, TcpOption};
-use engine::{Engine, Report};
+use engine::{Engine, Item, Report};
 use model::resolve::{Context, resolve_node};
 use model::{Family, PerFamily, ServiceName, Settings};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use sweeper::Sweeper;
+use sweeper::{Hold, Sweeper};
 
 /// What each family's flows should be, brought up to date with each report of the engine.
 pub(crate) struct Flows {
@@ -23,6 +23,8 @@ pub(crate) struct Flows {
     settings: Settings,
     families: PerFamily<OfFamily>,
     serving: Serving,
+    /// While objects are not the API server's own, nothing is deleted on the strength of them (ADR 38).
+    hold: Hold,
 }
 
 #[derive(Default)]
@@ -42,6 +44,25 @@ impl Flows {
             settings,
             families: PerFamily::default(),
             serving,
+            hold: Hold::Free,
+        }
+    }
+
+    /// The objects are what an earlier process was told: no sweeps until [`Flows::release`].
+    pub(crate) fn hold(&mut self) {
+        self.hold = Hold::Held;
+    }
+
+    /// The objects are the API server's own again. A family whose rules do not say so yet sweeps once they do.
+    pub(crate) fn release(&mut self, engine: &Engine) {
+        self.hold = Hold::Free;
+        for family in Family::ALL {
+            let waits = engine
+                .status(family)
+                .is_none_or(|status| status.pending_since.is_some());
+            if let (false, Some(sweeper)) = (waits, &self.families.get(family).sweeper) {
+                sweeper.release();
+            }
         }
     }
 
@@ -53,10 +74,32 @@ impl Flows {
     /// Takes in what the engine told; `engine` is what told it.
     pub(crate) fn report(&mut self, report: &Report, engine: &Engine) {
         match report {
-            Report::InSync { family, .. } => self.in_sync(*family, engine),
-            Report::Applied { family, services, .. } => self.applied(*family, services, engine),
+            Report::InSync { family, .. } => self.in_sync(*family),
+            // An endpoint that no rule leads to may have flows all the same: one that is terminating, with others ready.
+            Report::Applied { family, services, .. } | Report::AsItIs { family, services } => {
+                self.applied(*family, services, engine);
+            }
             _ => {}
         }
+    }
+
+    /// Begins to watch the flows of a family whose rules are in for the first time, but for what the kernel refuses.
+    ///
+    /// A service that is refused does not hold the others' flows back; its own are let be until its rules are in.
+    pub(crate) fn look(&mut self, engine: &Engine) {
+        for family in Family::ALL {
+            let is_in = engine
+                .status(family)
+                .is_some_and(|status| status.last_full_sync.is_some());
+            if is_in && self.families.get(family).sweeper.is_none() {
+                self.begin(family, engine);
+            }
+        }
+    }
+
+    /// The settings are others now.
+    pub(crate) fn settings(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// The node's addresses may be others now.
@@ -68,25 +111,38 @@ impl Flows {
         }
     }
 
-    fn in_sync(&mut self, family: Family, engine: &Engine) {
+    fn in_sync(&mut self, family: Family) {
         self.families.get_mut(family).ahead.clear();
-        if self.families.get(family).sweeper.is_some() {
-            return;
+        if let (Hold::Free, Some(sweeper)) = (self.hold, &self.families.get(family).sweeper) {
+            sweeper.release();
         }
-        let mut expectation = Expectation::from_snapshot(
-            engine.snapshot(),
-            family,
-            engine.facts(),
-            &self.settings,
-            self.tcp,
-        );
+    }
+
+    fn begin(&mut self, family: Family, engine: &Engine) {
+        let refused: BTreeSet<&ServiceName> = engine.refused(family).filter_map(Item::service).collect();
+        let mut expectation = Expectation::new(family, self.addresses(family, engine));
+        let mut let_be = BTreeSet::new();
+        for service in engine.snapshot().services() {
+            let flows = self.service(family, &service.name, engine);
+            if refused.contains(&service.name) {
+                let_be.extend(flows.frontends.into_keys());
+            } else {
+                expectation.update(&service.name, flows);
+            }
+        }
         let proved = self.families.get(family).proved.take();
-        tracing::debug!(%family, frontends = expectation.len(), proved = proved.len(), "flows are watched");
+        tracing::debug!(%family, frontends = expectation.len(), proved = proved.len(), refused = refused.len(), "flows are watched");
         for (frontend, endpoint) in proved {
-            expectation.remember_gone(frontend, endpoint);
+            if !let_be.contains(&frontend) {
+                expectation.remember_gone(frontend, endpoint);
+            }
         }
-        self.families.get_mut(family).sweeper =
-            Some(Sweeper::start(expectation, self.tcp, self.serving.clone()));
+        self.families.get_mut(family).sweeper = Some(Sweeper::start(
+            expectation,
+            self.tcp,
+            self.serving.clone(),
+            self.hold,
+        ));
     }
 
     fn applied(&mut self, family: Family, services: &[ServiceName], engine: &Engine) {

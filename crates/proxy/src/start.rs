@@ -1,11 +1,13 @@
-//! What is done to host and process once, before rules are written (control.md 3).
+//! What is done to host and process once, before rules are written.
 
-mod cleanup;
+mod checks;
+pub(crate) mod cleanup;
 mod conntrack;
 mod file;
 
+pub(crate) use checks::check;
 pub use cleanup::{CleanupError, clean_up};
-pub use file::file_changes;
+pub use file::{file_changes, read_config};
 
 use crate::{ProxyError, host};
 use config::KubeProxyConfiguration;

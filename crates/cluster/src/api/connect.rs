@@ -1,5 +1,9 @@
-//! Which API server to ask, and as whom: kubeconfig, the pod's service account, or `--master` (control.md 3.2).
+//! Which API server to ask, and as whom: kubeconfig, the pod's service account, or `--master`.
 
+use super::client::client;
+use super::keep_alive::KeepAlive;
+use super::tally::{Counter, Tally};
+use crate::state::Identity;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
@@ -61,13 +65,22 @@ pub enum ConnectError {
 pub(crate) struct Connection {
     address: Arc<Address>,
     user_agent: Arc<str>,
+    keep_alive: KeepAlive,
+    tally: Tally,
     current: Arc<Mutex<Current>>,
 }
 
 struct Current {
     generation: u64,
+    built: Built,
+}
+
+/// A client, and what the configuration says of its server.
+struct Built {
     client: Client,
     server: Arc<str>,
+    counter: Counter,
+    identity: Arc<Identity>,
 }
 
 /// A client, and how old it is.
@@ -76,21 +89,28 @@ pub(crate) struct Lease {
     pub(crate) client: Client,
     /// The server's URL, for messages.
     pub(crate) server: Arc<str>,
+    /// Tells what is asked through it.
+    pub(crate) counter: Counter,
+    /// What tells its cluster from others.
+    pub(crate) identity: Arc<Identity>,
     generation: u64,
 }
 
 impl Connection {
     /// Reads the configuration and makes the first client. Does not talk to the server.
-    pub(crate) async fn open(address: Address, user_agent: String) -> Result<Self, ConnectError> {
-        let (client, server) = build(&address, &user_agent).await?;
+    pub(crate) async fn open(
+        address: Address,
+        user_agent: String,
+        keep_alive: KeepAlive,
+        tally: Tally,
+    ) -> Result<Self, ConnectError> {
+        let built = build(&address, &user_agent, &keep_alive, &tally).await?;
         Ok(Connection {
             address: Arc::new(address),
             user_agent: user_agent.into(),
-            current: Arc::new(Mutex::new(Current {
-                generation: 0,
-                client,
-                server,
-            })),
+            keep_alive,
+            tally,
+            current: Arc::new(Mutex::new(Current { generation: 0, built })),
         })
     }
 
@@ -98,8 +118,10 @@ impl Connection {
     pub(crate) async fn lease(&self) -> Lease {
         let current = self.current.lock().await;
         Lease {
-            client: current.client.clone(),
-            server: current.server.clone(),
+            client: current.built.client.clone(),
+            server: current.built.server.clone(),
+            identity: current.built.identity.clone(),
+            counter: current.built.counter.clone(),
             generation: current.generation,
         }
     }
@@ -111,12 +133,11 @@ impl Connection {
         if current.generation != lease.generation {
             return;
         }
-        match build(&self.address, &self.user_agent).await {
-            Ok((client, server)) => {
+        match build(&self.address, &self.user_agent, &self.keep_alive, &self.tally).await {
+            Ok(built) => {
                 *current = Current {
                     generation: lease.generation + 1,
-                    client,
-                    server,
+                    built,
                 };
             }
             Err(error) => {
@@ -129,10 +150,13 @@ impl Connection {
     }
 }
 
-async fn build(address: &Address, user_agent: &str) -> Result<(Client, Arc<str>), ConnectError> {
+async fn build(
+    address: &Address,
+    user_agent: &str,
+    keep_alive: &KeepAlive,
+    tally: &Tally,
+) -> Result<Built, ConnectError> {
     let mut config = load(address).await?;
-    // Waiting and trying again is this crate's own business, with the state of the watch in view.
-    config.default_retry = false;
     let agent = user_agent
         .parse()
         .expect("invariant: a version makes a valid header");
@@ -141,11 +165,18 @@ async fn build(address: &Address, user_agent: &str) -> Result<(Client, Arc<str>)
         agent,
     ));
     let server: Arc<str> = config.cluster_url.to_string().trim_end_matches('/').into();
-    let client = Client::try_from(config).map_err(|source| ConnectError::Credentials {
+    let counter = Counter::new(tally.clone(), &config.cluster_url);
+    let identity = Identity::new(&server, config.root_cert.as_deref().unwrap_or_default());
+    let builder = client(config, keep_alive).map_err(|source| ConnectError::Credentials {
         server: server.to_string(),
         source: Box::new(source),
     })?;
-    Ok((client, server))
+    Ok(Built {
+        client: builder.with_layer(&counter).build(),
+        server,
+        counter,
+        identity: Arc::new(identity),
+    })
 }
 
 async fn load(address: &Address) -> Result<Config, ConnectError> {
@@ -189,7 +220,12 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        match runtime.block_on(Connection::open(address, "kube-proxy-rs/test".to_owned())) {
+        match runtime.block_on(Connection::open(
+            address,
+            "kube-proxy-rs/test".to_owned(),
+            KeepAlive::default(),
+            Tally::default(),
+        )) {
             Ok(_) => panic!("opened"),
             Err(error) => crate::chain(&error),
         }

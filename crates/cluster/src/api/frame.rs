@@ -3,7 +3,7 @@
 use super::trouble::Trouble;
 use kube::core::Status;
 use model::object::{
-    Converted, Kind, convert_node, convert_service, convert_service_cidr, convert_slice, raw,
+    Converted, Kind, Object, convert_node, convert_service, convert_service_cidr, convert_slice, raw,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -96,6 +96,11 @@ pub(crate) fn decode_item(kind: Kind, json: &[u8]) -> Result<Item, Trouble> {
         Kind::Node => item::<raw::Node>(json),
         Kind::ServiceCidr => item::<raw::ServiceCidr>(json),
     }
+}
+
+/// The object in its JSON alone, when there is one of use in it.
+pub(crate) fn decode_object(kind: Kind, json: &[u8]) -> Option<Object> {
+    decode_item(kind, json).ok()?.converted.object
 }
 
 fn frame<T: Watched>(line: &[u8]) -> Result<Frame, Trouble> {

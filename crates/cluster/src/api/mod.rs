@@ -3,21 +3,33 @@
 //! One [`watch`] per kind, each with its own connection (HTTP/1.1), sharing a client-side rate limit. Start reading
 //! there.
 
+mod answer;
+mod ask;
+mod client;
 mod connect;
 mod frame;
+mod keep_alive;
 mod lines;
 mod outage;
 mod pace;
 mod reach;
 mod resource;
+mod tally;
 mod trouble;
 mod watch;
+mod write;
 
+pub use ask::AskError;
 pub use connect::{Address, ConnectError};
+pub(crate) use frame::decode_object;
+pub use keep_alive::KeepAlive;
+pub use tally::{Asked, Tally, What};
 pub(crate) use trouble::one_line;
 pub use watch::Timing;
+pub use write::{EventWriter, WriteError};
 
 use crate::SourceEvent;
+use crate::state::Identity;
 use connect::Connection;
 use model::object::Kind;
 use pace::Throttle;
@@ -43,6 +55,8 @@ pub struct ApiOptions {
     pub user_agent: String,
     /// Waits and limits.
     pub timing: Timing,
+    /// Is told of all requests, for metrics.
+    pub tally: Tally,
 }
 
 impl ApiOptions {
@@ -55,6 +69,7 @@ impl ApiOptions {
             burst: 10,
             user_agent: format!("kube-proxy-rs/{}", env!("CARGO_PKG_VERSION")),
             timing: Timing::default(),
+            tally: Tally::default(),
         }
     }
 }
@@ -72,7 +87,13 @@ impl Source {
     /// # Errors
     /// When there is no usable configuration.
     pub async fn new(options: ApiOptions) -> Result<Self, ConnectError> {
-        let connection = Connection::open(options.address.clone(), options.user_agent.clone()).await?;
+        let connection = Connection::open(
+            options.address.clone(),
+            options.user_agent.clone(),
+            options.timing.keep_alive.clone(),
+            options.tally.clone(),
+        )
+        .await?;
         Ok(Source {
             connection,
             throttle: Throttle::new(options.qps, options.burst),
@@ -80,9 +101,20 @@ impl Source {
         })
     }
 
-    /// A client for the same server, for writing Events.
+    /// Writes Events at the same server.
+    pub fn event_writer(&self) -> EventWriter {
+        let (connection, throttle) = (self.connection.clone(), self.throttle.clone());
+        EventWriter::new(connection, throttle, self.options.timing.answer)
+    }
+
+    /// A client for the same server.
     pub async fn client(&self) -> kube::Client {
         self.connection.lease().await.client
+    }
+
+    /// What tells this server's cluster from others, as the configuration has it now.
+    pub async fn identity(&self) -> Identity {
+        self.connection.lease().await.identity.as_ref().clone()
     }
 
     /// Watches everything until the receiver is dropped.

@@ -3,6 +3,7 @@
 use super::pace::Backoff;
 use crate::Health;
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 /// Whether the listener believes that the watch works.
@@ -84,6 +85,8 @@ pub(crate) struct Outage {
     told: Told,
     own: Saying,
     woken: bool,
+    /// Held by the one watch of a server that looks out for it.
+    lookout: Option<OwnedMutexGuard<()>>,
 }
 
 impl Outage {
@@ -96,6 +99,7 @@ impl Outage {
             told: Told::Nothing,
             own: Saying::new(remind),
             woken: false,
+            lookout: None,
         }
     }
 
@@ -149,9 +153,35 @@ impl Outage {
         !self.woken
     }
 
-    /// The wait ended early.
+    /// The wait ended early. What is in the way now is not what was: the waits begin anew.
     pub(crate) fn woken(&mut self) {
         self.woken = true;
+        self.backoff.reset();
+    }
+
+    /// This watch looks out for the server, for as long as it holds the guard.
+    pub(crate) fn look_out(&mut self, guard: OwnedMutexGuard<()>) {
+        self.lookout = Some(guard);
+    }
+
+    /// Whether this watch looks out for the server.
+    pub(crate) fn looks_out(&self) -> bool {
+        self.lookout.is_some()
+    }
+
+    /// The server is there again, be it with an error: nobody needs to look out. Whether this watch did. Its waits
+    /// begin anew, since a server that has just come up says no for seconds and not for minutes.
+    pub(crate) fn seen(&mut self) -> bool {
+        let did = self.lookout.take().is_some();
+        if did {
+            self.backoff.reset();
+        }
+        did
+    }
+
+    /// How long the lookout waits: always as after a first failure.
+    pub(crate) fn soon(&self) -> Duration {
+        self.backoff.shortest()
     }
 }
 

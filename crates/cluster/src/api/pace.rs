@@ -6,6 +6,10 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+/// Longest time that one request costs, and that a burst saves up: whoever wants fewer wants none, and sums of times stay
+/// far from their end.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// A client-side limit on requests, shared by all watches: `qps` a second on average, `burst` at once.
 #[derive(Clone)]
 pub(crate) struct Throttle {
@@ -21,19 +25,21 @@ impl Throttle {
     /// A full bucket. `qps` of zero or less means no limit, as upstream has it.
     pub(crate) fn new(qps: f32, burst: u32) -> Self {
         let cost = if qps > 0.0 {
-            Duration::from_secs_f32(1.0 / qps)
+            // A rate that is next to nothing costs more than any `Duration` holds.
+            Duration::try_from_secs_f32(1.0 / qps).map_or(LONGEST, |cost| cost.min(LONGEST))
         } else {
             Duration::ZERO
         };
         Throttle {
             cost,
-            depth: cost * burst.max(1),
+            depth: cost.saturating_mul(burst.max(1)).min(LONGEST.max(cost)),
             full_at: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
-    /// Waits until one more request is allowed. Requests are served in the order of asking.
-    pub(crate) async fn take(&self) {
+    /// Waits until one more request is allowed, and says how long. Requests are served in the order of asking.
+    pub(crate) async fn take(&self) -> Duration {
+        let asked = Instant::now();
         let allowed_at = {
             let mut full_at = self.full_at.lock().await;
             let now = Instant::now();
@@ -41,6 +47,7 @@ impl Throttle {
             full_at.checked_sub(self.depth).unwrap_or(now)
         };
         tokio::time::sleep_until(allowed_at).await;
+        asked.elapsed()
     }
 }
 
@@ -69,6 +76,12 @@ impl Backoff {
             .saturating_mul(1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX))
             .min(self.max);
         self.failures = self.failures.saturating_add(1);
+        between(full / 2, full)
+    }
+
+    /// The wait after a first failure, without counting one.
+    pub(crate) fn shortest(&self) -> Duration {
+        let full = self.first.min(self.max);
         between(full / 2, full)
     }
 
@@ -116,6 +129,27 @@ mod tests {
             throttle.take().await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn any_rate_is_a_limit_that_can_be_kept() {
+        for qps in [
+            f32::from_bits(1),
+            1e-30,
+            1e-19,
+            1e-8,
+            f32::MAX,
+            f32::INFINITY,
+            f32::NAN,
+        ] {
+            for burst in [0, 1, u32::MAX] {
+                Throttle::new(qps, burst).take().await;
+            }
+        }
+        let throttle = Throttle::new(1e-30, 2);
+        throttle.take().await;
+        let second = tokio::time::timeout(Duration::from_hours(24), throttle.take()).await;
+        assert!(second.is_err());
     }
 
     #[test]

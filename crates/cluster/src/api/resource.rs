@@ -1,4 +1,4 @@
-//! The four watched resources: their paths, selectors and requests (control.md 4.1).
+//! The four watched resources: their paths, selectors and requests, which are upstream's.
 
 use model::object::Kind;
 use std::fmt::Write as _;

@@ -5,8 +5,13 @@ use crate::scan::ScanError;
 use kube::core::Status;
 use model::object::Kind;
 use std::error::Error as StdError;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 use thiserror::Error;
+
+/// A server that asks to wait for longer is asked again after this: one bad answer on the way must not leave the rules as
+/// they are for years.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Why a list or a watch ended early.
 #[derive(Debug, Error)]
@@ -17,6 +22,14 @@ pub(crate) enum Trouble {
     /// The server is behind the version asked for, as after a restored backup.
     #[error("the server's data is older than what was seen before")]
     Behind,
+    /// An event came that is older than one before it. What is the newest state of an object cannot be told any more.
+    #[error("events came in the wrong order: version {event} after {heard}")]
+    Disordered {
+        /// The version before.
+        heard: u64,
+        /// The older one that came after it.
+        event: u64,
+    },
     /// The server does not do streaming lists.
     #[error("the server refuses streaming lists: {0}")]
     NoStreaming(String),
@@ -36,7 +49,10 @@ pub(crate) enum Trouble {
     /// Nothing came for too long: no event, no bookmark, no answer.
     #[error("nothing came for {}s", .0.as_secs_f32())]
     Silent(Duration),
-    /// No connection, or a broken one.
+    /// No connection could be made: nobody is there who could be burdened by the next try.
+    #[error("{0}")]
+    Unconnected(String),
+    /// A broken connection, or one that was made and led nowhere.
     #[error("{0}")]
     Broken(String),
     /// What came is not what a Kubernetes API server sends.
@@ -57,7 +73,14 @@ impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Trouble::of_status(&status),
-            other => Trouble::Broken(without_manual(&root_causes(&other))),
+            other => {
+                let text = without_manual(&root_causes(&other));
+                if is_unconnected(&other) {
+                    Trouble::Unconnected(text)
+                } else {
+                    Trouble::Broken(text)
+                }
+            }
         }
     }
 }
@@ -82,7 +105,7 @@ impl Trouble {
                 retry_after: details
                     .map(|details| u64::from(details.retry_after_seconds))
                     .filter(|seconds| *seconds > 0)
-                    .map(Duration::from_secs),
+                    .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT)),
             },
         }
     }
@@ -107,7 +130,7 @@ impl Trouble {
         match self {
             // 401: the credentials may have been renewed on disk.
             Trouble::Refused { code, .. } => *code == 401,
-            Trouble::Silent(_) | Trouble::Broken(_) => true,
+            Trouble::Silent(_) | Trouble::Broken(_) | Trouble::Unconnected(_) => true,
             _ => false,
         }
     }
@@ -124,7 +147,10 @@ impl Trouble {
 
     /// Whether it is true of every watch of the server alike.
     pub(crate) fn is_of_server(&self) -> bool {
-        matches!(self, Trouble::Broken(_) | Trouble::Silent(_))
+        matches!(
+            self,
+            Trouble::Broken(_) | Trouble::Unconnected(_) | Trouble::Silent(_)
+        )
     }
 
     fn next_step(&self, server: &str, kind: Kind, node: &str) -> String {
@@ -140,17 +166,19 @@ impl Trouble {
             Trouble::Refused { code: 500.., .. } => {
                 "look at the API server's own log; asking again meanwhile".to_owned()
             }
-            Trouble::Broken(text) if is_tls(text) => {
+            Trouble::Broken(text) | Trouble::Unconnected(text) if is_tls(text) => {
                 format!("check that the certificate authority in use signed the certificate of {server}")
             }
-            Trouble::Broken(_) | Trouble::Silent(_) => {
+            Trouble::Broken(_) | Trouble::Unconnected(_) | Trouble::Silent(_) => {
                 format!("check that the API server runs and that node {node} reaches {server}")
             }
             Trouble::Garbled(_) | Trouble::Refused { .. } => {
                 format!("check that {server} is a Kubernetes API server and not a proxy or login page")
             }
             Trouble::Absent => format!("check that the API server serves {plural}"),
-            Trouble::Expired | Trouble::Behind | Trouble::NoStreaming(_) => "listing again".to_owned(),
+            Trouble::Expired | Trouble::Behind | Trouble::Disordered { .. } | Trouble::NoStreaming(_) => {
+                "listing again".to_owned()
+            }
         }
     }
 }
@@ -162,6 +190,40 @@ pub(crate) enum Place {
     Response,
     /// As an event of an accepted watch.
     InStream,
+}
+
+/// The kind of the error that an I/O error of kind `Other` may wrap. Its `source` is that of what it wraps, which it skips.
+fn innermost_kind(error: &io::Error) -> ErrorKind {
+    let wrapped = error
+        .get_ref()
+        .and_then(|wrapped| wrapped.downcast_ref::<io::Error>());
+    wrapped.map_or(error.kind(), innermost_kind)
+}
+
+/// Whether the server took no connection, or gave it up before the TLS handshake was through, as a load balancer does whose
+/// servers are all away. A certificate that is refused is another matter: that server is there, and has done its work.
+fn is_unconnected(error: &(dyn StdError + 'static)) -> bool {
+    let (mut connecting, mut kind) = (false, None);
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let http = error.downcast_ref::<hyper_util::client::legacy::Error>();
+        connecting |= http.is_some_and(hyper_util::client::legacy::Error::is_connect);
+        kind = error.downcast_ref::<io::Error>().map(innermost_kind).or(kind);
+        next = error.source();
+    }
+    connecting
+        && matches!(
+            kind,
+            Some(
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::TimedOut
+                    | ErrorKind::UnexpectedEof
+            )
+        )
 }
 
 /// Without the address of rustls' manual, which it puts behind the news that the connection ended.

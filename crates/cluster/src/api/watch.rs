@@ -13,13 +13,16 @@
 //! * A streaming list that the server refuses turns into plain lists for the rest of this process.
 //! * Invariant: what was told stays told until a complete list lacks it or a delete event names it. No failure deletes.
 
+use super::answer::body_of;
 use super::connect::{Connection, Lease};
 use super::frame::{Frame, Item, decode_frame, decode_item, list_version};
+use super::keep_alive::KeepAlive;
 use super::lines::Body;
 use super::outage::Outage;
 use super::pace::{Throttle, between};
 use super::reach::Reach;
 use super::resource::{Resource, Start};
+use super::tally::What;
 use super::trouble::{Place, Trouble};
 use crate::known::Known;
 use crate::scan::ItemScanner;
@@ -34,9 +37,15 @@ use tokio::time::{Instant, sleep, timeout};
 /// So many events in a row that cannot be read mean that the other end is no API server.
 const UNREADABLE: u32 = 10;
 
+/// So many accepted watches in a row without any byte, not even a bookmark, mean that the version asked for may lie ahead
+/// of the server, as after a restored backup: it then says nothing until its own versions get there. A list tells.
+const SILENT: u32 = 2;
+
 /// Times of a watch. The defaults are for real clusters; tests have shorter ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// How a connection whose packets go nowhere is found.
+    pub keep_alive: KeepAlive,
     /// Longest time without any byte from the server. Bookmarks come about every minute.
     pub silence: Duration,
     /// Longest time until the server begins to answer.
@@ -57,6 +66,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Timing {
+            keep_alive: KeepAlive::default(),
             silence: Duration::from_mins(2),
             answer: Duration::from_mins(1),
             watch: (Duration::from_mins(5), Duration::from_mins(10)),
@@ -129,6 +139,8 @@ struct State {
     live_since: Option<Instant>,
     /// Events in a row that could not be read.
     unreadable: u32,
+    /// Watches in a row that were accepted and brought nothing at all.
+    silent: u32,
 }
 
 impl Watch {
@@ -148,6 +160,7 @@ impl Watch {
             outage: Outage::new(timing.backoff, timing.remind),
             live_since: None,
             unreadable: 0,
+            silent: 0,
         };
         let (connection, throttle, reach) = connection;
         Watch {
@@ -165,8 +178,9 @@ impl Watch {
     /// Watches until nobody listens any more.
     pub(crate) async fn run(mut self) {
         loop {
-            self.throttle.take().await;
+            let waited = self.throttle.take().await;
             let lease = self.connection.lease().await;
+            lease.counter.tell("GET", What::Waited(waited));
             self.state.live_since = None;
             let round = match (self.state.next, self.state.lists) {
                 (Next::List, Delivery::StreamingList) => self.streaming_list(&lease).await,
@@ -239,18 +253,11 @@ impl Watch {
     }
 
     async fn open(&self, lease: &Lease, uri: &str) -> Result<Body, Trouble> {
-        tracing::debug!(uri, "request");
-        // kube makes requests only for types it knows; all of this one but its method and Accept header is replaced.
-        let mut request = kube::core::Request::new("/")
-            .list(&kube::api::ListParams::default())
-            .map_err(|error| Trouble::Garbled(error.to_string()))?;
-        *request.uri_mut() = uri
-            .parse()
-            .map_err(|_| Trouble::Garbled(format!("the request {uri} is no URI")))?;
-        match timeout(self.timing.answer, lease.client.request_stream(request)).await {
+        tracing::debug!(v = 4, uri, "request");
+        let answer = timeout(self.timing.answer, body_of(&lease.client, uri));
+        match answer.await {
             Err(_) => Err(Trouble::Silent(self.timing.answer)),
-            Ok(Err(error)) => Err(error.into()),
-            Ok(Ok(stream)) => Ok(Body::new(stream, self.timing.silence)),
+            Ok(stream) => Ok(Body::new(stream?, self.timing.silence)),
         }
     }
 
@@ -270,6 +277,7 @@ impl Watch {
                 }
                 Err(trouble) => return Err(trouble.into()),
             };
+            self.state.silent = 0;
             match decode_frame(self.kind(), line) {
                 Ok(frame) => {
                     self.state.unreadable = 0;
@@ -290,14 +298,12 @@ impl Watch {
     async fn take(&mut self, frame: Frame, phase: &mut Phase) -> Result<(), Stop> {
         match (frame, *phase) {
             (Frame::Applied(Item { converted, version }), _) => {
-                self.applied(converted).await?;
-                self.heard(version, *phase);
-                Ok(())
+                self.heard(version, *phase)?;
+                self.applied(converted).await
             }
             (Frame::Deleted(Item { converted, version }), _) => {
-                self.deleted(converted).await?;
-                self.heard(version, *phase);
-                Ok(())
+                self.heard(version, *phase)?;
+                self.deleted(converted).await
             }
             (
                 Frame::Bookmark {
@@ -325,10 +331,19 @@ impl Watch {
         }
     }
 
-    /// Remembers where to resume. Initial events come in any order of version, so only their end counts.
-    fn heard(&mut self, version: Option<String>, phase: Phase) {
-        if phase == Phase::Live && version.is_some() {
-            self.state.version = version;
+    /// Remembers where to resume. Initial events come in any order of version, so only their end counts; after them
+    /// versions only grow, and the same one twice is the same event.
+    fn heard(&mut self, version: Option<String>, phase: Phase) -> Result<(), Trouble> {
+        if phase == Phase::InitialEvents || version.is_none() {
+            return Ok(());
+        }
+        let number = |version: &Option<String>| version.as_deref()?.parse::<u64>().ok();
+        match (number(&self.state.version), number(&version)) {
+            (Some(heard), Some(event)) if event < heard => Err(Trouble::Disordered { heard, event }),
+            _ => {
+                self.state.version = version;
+                Ok(())
+            }
         }
     }
 
@@ -377,6 +392,7 @@ impl Watch {
 
     async fn connected(&mut self) -> Result<(), Stop> {
         self.state.live_since = Some(Instant::now());
+        self.reach.seen(&mut self.state.outage);
         self.reach.through();
         if !self.state.outage.connected() {
             return Ok(());
@@ -403,7 +419,7 @@ impl Watch {
 
     /// Decides what comes next after trouble, and waits.
     async fn after_trouble(&mut self, trouble: Trouble, lease: &Lease) -> Result<(), Stop> {
-        tracing::debug!(kind = ?self.kind(), %trouble, "watch ended");
+        tracing::debug!(v = 3, kind = ?self.kind(), %trouble, "watch ended");
         if trouble.taints_connection() {
             self.connection.renew(lease).await;
         }
@@ -413,7 +429,7 @@ impl Watch {
                 return Ok(());
             }
             Trouble::Absent if self.kind() == Kind::ServiceCidr => return self.do_without().await,
-            Trouble::Expired => self.state.next = Next::List,
+            Trouble::Expired | Trouble::Disordered { .. } => self.state.next = Next::List,
             Trouble::Behind => {
                 self.state.next = Next::List;
                 self.state.version = None;
@@ -423,6 +439,10 @@ impl Watch {
             Trouble::Silent(quiet) if self.state.live_since.is_some() => {
                 let event = SourceEvent::Health(self.kind(), Health::Silent { quiet: *quiet });
                 self.say(event).await?;
+                self.state.silent += 1;
+                if self.state.silent >= SILENT {
+                    self.state.next = Next::List;
+                }
             }
             _ => {}
         }
@@ -434,6 +454,10 @@ impl Watch {
     async fn pause(&mut self, trouble: &Trouble, lease: &Lease) -> Result<(), Stop> {
         let now = Instant::now();
         let outage = &mut self.state.outage;
+        let is_there = !matches!(trouble, Trouble::Unconnected(_));
+        if is_there {
+            self.reach.seen(outage);
+        }
         if let Some(since) = self.state.live_since
             && now - since >= self.timing.stable
         {
@@ -444,7 +468,7 @@ impl Watch {
         }
         let line = || trouble.line(&lease.server, self.resource.kind, &self.node);
         let (wait, health) = match trouble {
-            Trouble::Expired | Trouble::Behind => (outage.before_list(), None),
+            Trouble::Expired | Trouble::Behind | Trouble::Disordered { .. } => (outage.before_list(), None),
             _ if trouble.is_of_server() => self.reach.fail(outage, line(), now),
             _ => outage.fail(line(), now),
         };
@@ -453,12 +477,20 @@ impl Watch {
         }
         let asked = match trouble {
             Trouble::Refused {
+                code,
                 retry_after: Some(wait),
                 ..
-            } => *wait,
+            } => {
+                lease.counter.tell("GET", What::Retried(*code));
+                *wait
+            }
             _ => Duration::ZERO,
         };
-        let wait = wait.max(asked);
+        let wait = if is_there {
+            wait.max(asked)
+        } else {
+            self.reach.without_server(&mut self.state.outage, wait)
+        };
         if trouble.is_of_server() {
             self.reach.wait(wait, &mut self.state.outage).await;
         } else {

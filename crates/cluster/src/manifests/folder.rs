@@ -10,7 +10,7 @@ use super::read::{FileReading, ManifestError, double, manifests_in, read_file, t
 use crate::{Kind, SourceEvent};
 use model::object::{Object, ObjectRef};
 use model::snapshot::Change;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -81,13 +81,14 @@ impl Folder {
         }
     }
 
-    /// Looks at all files, reads those that changed, and says what follows. `say` gives back an error when nobody
-    /// listens.
+    /// Looks at all files but the restless ones, at which somebody is; reads those that changed, and says what follows.
+    /// `say` gives back an error when nobody listens.
     ///
     /// # Errors
     /// The outer one when nobody listens; the inner one when the folder itself cannot be read.
     pub(super) fn scan<E>(
         &mut self,
+        restless: &BTreeSet<PathBuf>,
         say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
     ) -> Result<Result<Scan, ManifestError>, E> {
         let paths = match self.paths() {
@@ -96,13 +97,16 @@ impl Folder {
         };
         let before = self.files.len();
         self.files.retain(|path, _| {
-            paths
-                .binary_search_by(|listed| listed.as_path().cmp(path))
-                .is_ok()
+            let listed = paths.binary_search_by(|listed| listed.as_path().cmp(path));
+            // One that is being replaced may be gone for a moment.
+            listed.is_ok() || restless.contains(&**path)
         });
         let mut news = self.files.len() != before;
         let mut fresh = Fresh::new();
         for path in paths {
+            if restless.contains(&path) {
+                continue;
+            }
             if self.look(&path.into(), &mut fresh, say)? == Scan::News {
                 news = true;
             }
@@ -146,7 +150,7 @@ impl Folder {
         let first = known.is_none_or(|state| state.said.is_none());
         let state = self.files.entry(path.clone()).or_default();
         state.stamp = stamp;
-        match read_file(path) {
+        match read_file::<FileReading>(path) {
             Ok(file) if file.errors.is_empty() || first => {
                 let said = take_in(path, file, &self.told, fresh, say)?;
                 state.said = Some(said);
@@ -267,7 +271,9 @@ fn take_in<E>(
 
 fn read_again(path: &Arc<Path>) -> Fresh {
     // When it cannot be read now, it has changed, and the next scan sees to it.
-    let objects = read_file(path).map(|file| file.objects).unwrap_or_default();
+    let objects = read_file(path)
+        .map(|file: FileReading| file.objects)
+        .unwrap_or_default();
     objects
         .into_iter()
         .map(|hashed| (hashed.object.reference(), (path.clone(), hashed.object)))

@@ -4,6 +4,7 @@ use super::document::{Document, Hashed};
 use crate::api::one_line;
 use model::Note;
 use model::object::{NotRead, Object, ObjectRef};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -71,7 +72,8 @@ pub struct Reading {
 
 /// Reads YAML (any number of documents) or JSON. `name` stands for the text in messages.
 pub fn read_str(name: &str, text: &str) -> Reading {
-    read_from(name, Cursor::new(text.as_bytes())).into_reading(name)
+    let file: FileReading = read_from(name, Cursor::new(text.as_bytes()));
+    file.into_reading(name)
 }
 
 /// Reads a file, all manifests of a folder, or standard input when the path is `-`.
@@ -79,20 +81,12 @@ pub fn read_str(name: &str, text: &str) -> Reading {
 /// # Errors
 /// When there is nothing to read at all; what is wrong inside a file is in [`Reading::errors`].
 pub fn read_path(path: &Path) -> Result<Reading, ManifestError> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin()
-            .read_to_string(&mut text)
-            .map_err(cannot_read("standard input"))?;
-        if text.trim().is_empty() {
-            // A program that failed writes nothing: that is no cluster without objects.
-            let error = io::Error::other("holds nothing");
-            return Err(cannot_read("standard input")(error));
-        }
-        return Ok(read_str("standard input", &text));
+    if path == Path::new(STANDARD_INPUT) {
+        return Ok(read_str("standard input", &standard_input()?));
     }
     if !fs::metadata(path).map_err(cannot_read(path.display()))?.is_dir() {
-        return read_file(path).map(|file| file.into_reading(&path.display().to_string()));
+        let file: FileReading = read_file(path)?;
+        return Ok(file.into_reading(&path.display().to_string()));
     }
     let files = manifests_in(path)?;
     if files.is_empty() {
@@ -103,11 +97,28 @@ pub fn read_path(path: &Path) -> Result<Reading, ManifestError> {
     Ok(read_folder(&files))
 }
 
+/// The path that stands for standard input.
+pub(super) const STANDARD_INPUT: &str = "-";
+
+/// The text of standard input.
+pub(super) fn standard_input() -> Result<String, ManifestError> {
+    let mut text = String::new();
+    io::stdin()
+        .read_to_string(&mut text)
+        .map_err(cannot_read("standard input"))?;
+    if text.trim().is_empty() {
+        // A program that failed writes nothing: that is no cluster without objects.
+        let error = io::Error::other("holds nothing");
+        return Err(cannot_read("standard input")(error));
+    }
+    Ok(text)
+}
+
 fn read_folder(files: &[PathBuf]) -> Reading {
     let mut reading = Reading::default();
     let mut objects: BTreeMap<ObjectRef, (Object, &Path)> = BTreeMap::new();
     for path in files {
-        let file = match read_file(path) {
+        let file = match read_file::<FileReading>(path) {
             Ok(file) => file.into_reading(&path.display().to_string()),
             Err(error) => {
                 reading.errors.push(error);
@@ -205,21 +216,43 @@ impl FileReading {
             doubles,
         }
     }
+}
 
-    fn take(&mut self, document: Document) {
-        self.objects.extend(document.objects);
-        self.notes.extend(document.notes);
-        self.not_read.extend(document.not_read);
-    }
+/// What a file's documents are put into.
+pub(super) trait Take: Default {
+    /// What a document is read as.
+    type Document: DeserializeOwned;
 
+    /// Takes a document in, or says what is wrong with it.
+    fn take(&mut self, document: Self::Document) -> Result<(), String>;
+
+    /// What was wrong so far.
+    fn errors(&mut self) -> &mut Vec<ManifestError>;
+
+    /// Notes that a document was left out.
     fn fail(&mut self, path: &str, document: usize, reason: String) {
-        if self.errors.len() < ERRORS {
-            self.errors.push(ManifestError::Document {
+        if self.errors().len() < ERRORS {
+            self.errors().push(ManifestError::Document {
                 path: path.to_owned(),
                 document,
                 reason,
             });
         }
+    }
+}
+
+impl Take for FileReading {
+    type Document = Document;
+
+    fn take(&mut self, document: Document) -> Result<(), String> {
+        self.objects.extend(document.objects);
+        self.notes.extend(document.notes);
+        self.not_read.extend(document.not_read);
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut Vec<ManifestError> {
+        &mut self.errors
     }
 }
 
@@ -232,7 +265,7 @@ pub(super) fn twice(name: &ObjectRef, path: &str) -> String {
 }
 
 /// Reads one file, without holding its text.
-pub(super) fn read_file(path: &Path) -> Result<FileReading, ManifestError> {
+pub(super) fn read_file<T: Take>(path: &Path) -> Result<T, ManifestError> {
     let name = path.display().to_string();
     // Asked before it is opened: to open a pipe waits for whoever writes to it.
     let meta = fs::metadata(path).map_err(cannot_read(&name))?;
@@ -247,20 +280,20 @@ pub(super) fn read_file(path: &Path) -> Result<FileReading, ManifestError> {
     Ok(read_from(&name, BufReader::with_capacity(64 << 10, file)))
 }
 
-fn read_from<R: io::BufRead + io::Seek>(name: &str, mut input: R) -> FileReading {
+pub(super) fn read_from<T: Take, R: io::BufRead + io::Seek>(name: &str, mut input: R) -> T {
     if !looks_like_json(&mut input) {
         return read_yaml(name, input);
     }
-    let json = read_json(name, &mut input);
-    if json.errors.is_empty() {
+    let mut json: T = read_json(name, &mut input);
+    if json.errors().is_empty() {
         return json;
     }
     // YAML may begin with a brace too.
     if input.seek(SeekFrom::Start(0)).is_err() {
         return json;
     }
-    let yaml = read_yaml(name, input);
-    if yaml.errors.is_empty() { yaml } else { json }
+    let mut yaml: T = read_yaml(name, input);
+    if yaml.errors().is_empty() { yaml } else { json }
 }
 
 /// Whether the first character that counts is a brace. Leaves the input at its start.
@@ -270,23 +303,26 @@ fn looks_like_json<R: io::BufRead>(input: &mut R) -> bool {
         .is_ok_and(|bytes| bytes.trim_ascii_start().starts_with(b"{"))
 }
 
-fn read_json<R: Read>(name: &str, input: R) -> FileReading {
-    let mut file = FileReading::default();
-    let documents = serde_json::Deserializer::from_reader(input).into_iter::<Document>();
+fn read_json<T: Take, R: Read>(name: &str, input: R) -> T {
+    let mut file = T::default();
+    let documents = serde_json::Deserializer::from_reader(input).into_iter::<T::Document>();
     for (i, document) in documents.enumerate() {
-        match document {
+        let taken = match document {
             Ok(document) => file.take(document),
             Err(error) => {
                 file.fail(name, i + 1, one_line(&error.to_string()));
                 break;
             }
+        };
+        if let Err(reason) = taken {
+            file.fail(name, i + 1, reason);
         }
     }
     file
 }
 
-fn read_yaml<R: Read>(name: &str, mut input: R) -> FileReading {
-    let mut file = FileReading::default();
+fn read_yaml<T: Take, R: Read>(name: &str, mut input: R) -> T {
+    let mut file = T::default();
     // A budget would refuse a large cluster. What expands aliases keeps its limits.
     let options = serde_saphyr::options! {
         budget: None,
@@ -294,10 +330,10 @@ fn read_yaml<R: Read>(name: &str, mut input: R) -> FileReading {
         emit_comments: false,
         with_snippet: false,
     };
-    for (i, document) in serde_saphyr::read_with_options::<_, Document>(&mut input, options).enumerate() {
-        match document {
-            Ok(document) => file.take(document),
-            Err(error) => file.fail(name, i + 1, one_line(&error.to_string())),
+    for (i, document) in serde_saphyr::read_with_options::<_, T::Document>(&mut input, options).enumerate() {
+        let taken = document.map_err(|error| one_line(&error.to_string()));
+        if let Err(reason) = taken.and_then(|document| file.take(document)) {
+            file.fail(name, i + 1, reason);
         }
     }
     file

@@ -5,9 +5,11 @@
 
 use super::folder::{Folder, Scan};
 use super::read::{ManifestError, cannot_read};
+use super::unrest::{Stir, Unrest};
 use crate::{Delivery, Health, Kind, SourceEvent};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub struct ManifestOptions {
     pub path: PathBuf,
     /// This node's name: other Nodes are not told. Empty tells all.
     pub node_name: Arc<str>,
-    /// How long things must be quiet after a complete change before files are read.
+    /// How long a file must be quiet after a complete change before it is read.
     pub settle: Duration,
     /// The same after a write to a file that is still open.
     pub settle_open: Duration,
@@ -47,14 +49,6 @@ impl ManifestOptions {
 #[derive(Debug)]
 pub struct Source {
     options: ManifestOptions,
-}
-
-/// Whether a change is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stir {
-    Complete,
-    /// Somebody writes to a file and has not closed it.
-    Writing,
 }
 
 /// How the last look went.
@@ -86,16 +80,18 @@ impl Source {
         let mut folder = Folder::new(options.path.clone(), options.node_name.clone());
         let mut told = Told::Nothing;
         let mut ear = Ear::on(&options.path);
+        let mut unrest = Unrest::default();
+        let mut restless = BTreeSet::new();
         loop {
             if !ear.is_on(&options.path) {
                 ear = Ear::on(&options.path);
             }
-            let Some(looked) = look(folder, &mut told, &out).await else {
+            let Some(looked) = look(folder, restless, &mut told, &out).await else {
                 return;
             };
             folder = looked;
             tokio::select! {
-                () = settled(&mut ear.stirs, &options) => {}
+                left = settled(&mut ear.stirs, &mut unrest, &options) => restless = left,
                 () = out.closed() => return,
             }
         }
@@ -108,7 +104,7 @@ struct Ear {
     folder: Option<(u64, u64)>,
     /// Keeps the watch up. `None` without inotify.
     _watcher: Option<RecommendedWatcher>,
-    stirs: UnboundedReceiver<Stir>,
+    stirs: UnboundedReceiver<(PathBuf, Stir)>,
 }
 
 impl Ear {
@@ -142,12 +138,22 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Watches a folder. Without inotify, looking now and then must do.
-fn watch(folder: &Path) -> (Option<RecommendedWatcher>, UnboundedReceiver<Stir>) {
+fn watch(folder: &Path) -> (Option<RecommendedWatcher>, UnboundedReceiver<(PathBuf, Stir)>) {
     let (stir, stirs) = unbounded_channel();
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if let Some(kind) = stir_of(event) {
+        let Some(kind) = stir_of(&event) else {
+            return;
+        };
+        // What was lost, or is about no file, is about the folder.
+        let paths = event.map(|event| event.paths).unwrap_or_default();
+        let paths = if paths.is_empty() {
+            vec![PathBuf::new()]
+        } else {
+            paths
+        };
+        for path in paths {
             // Nobody hears it: the watch is about to be dropped.
-            let _ = stir.send(kind);
+            let _ = stir.send((path, kind));
         }
     })
     .and_then(|mut watcher| {
@@ -164,7 +170,7 @@ fn watch(folder: &Path) -> (Option<RecommendedWatcher>, UnboundedReceiver<Stir>)
 }
 
 /// What an event means; `None` for those that our own reading causes.
-fn stir_of(event: notify::Result<notify::Event>) -> Option<Stir> {
+fn stir_of(event: &notify::Result<notify::Event>) -> Option<Stir> {
     match event {
         // Events were lost: look.
         Err(_) => Some(Stir::Complete),
@@ -177,37 +183,41 @@ fn stir_of(event: notify::Result<notify::Event>) -> Option<Stir> {
     }
 }
 
-/// Waits until something happened and it is quiet again, or until it is time for a look anyway.
-async fn settled(stirs: &mut UnboundedReceiver<Stir>, options: &ManifestOptions) {
-    let mut until = Instant::now() + options.poll;
-    // However long somebody writes: what is malformed then is left aside anyway.
-    let mut at_last = None;
+/// Waits until files that were touched are quiet, or until it is time for a look anyway. Gives the files that somebody is
+/// still at.
+async fn settled(
+    stirs: &mut UnboundedReceiver<(PathBuf, Stir)>,
+    unrest: &mut Unrest,
+    options: &ManifestOptions,
+) -> BTreeSet<PathBuf> {
+    let poll = Instant::now() + options.poll;
     let mut open = true;
     loop {
+        let until = unrest.look_at(options.settle).map_or(poll, |at| at.min(poll));
         tokio::select! {
-            () = sleep_until(until) => return,
-            stir = stirs.recv(), if open => {
-                let now = Instant::now();
-                let quiet = match stir {
-                    Some(Stir::Complete) => options.settle,
-                    Some(Stir::Writing) => options.settle_open,
-                    None => {
-                        open = false;
-                        continue;
-                    }
-                };
-                let at_last = *at_last.get_or_insert(now + options.settle_open * 10);
-                until = (now + quiet).min(at_last);
+            () = sleep_until(until) => break,
+            stir = stirs.recv(), if open => match stir {
+                Some((path, stir)) => unrest.note(path, stir, Instant::now(), options),
+                None => open = false,
             }
         }
     }
+    while let Ok((path, stir)) = stirs.try_recv() {
+        unrest.note(path, stir, Instant::now(), options);
+    }
+    unrest.take(Instant::now())
 }
 
-/// Looks at the files on a thread that may block. `None` when nobody listens.
-async fn look(mut folder: Folder, told: &mut Told, out: &Sender<SourceEvent>) -> Option<Folder> {
+/// Looks at the files that are not restless, on a thread that may block. `None` when nobody listens.
+async fn look(
+    mut folder: Folder,
+    restless: BTreeSet<PathBuf>,
+    told: &mut Told,
+    out: &Sender<SourceEvent>,
+) -> Option<Folder> {
     let sender = out.clone();
     let scan = tokio::task::spawn_blocking(move || {
-        let scan = folder.scan(&mut |event| sender.blocking_send(event));
+        let scan = folder.scan(&restless, &mut |event| sender.blocking_send(event));
         (folder, scan)
     });
     let (folder, scan) = scan.await.expect("invariant: reading manifests does not panic");

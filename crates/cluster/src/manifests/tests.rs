@@ -243,3 +243,31 @@ fn a_pipe_among_manifests_is_left_out_and_not_waited_for() {
     let reading = said.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
     assert_eq!(count(&reading), (1, 1), "{reading:?}");
 }
+
+#[test]
+fn a_file_that_is_gone_while_somebody_is_at_it_keeps_what_it_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
+    fs::write(&a, service("a")).unwrap();
+    fs::write(&b, service("b")).unwrap();
+    let mut folder = super::folder::Folder::new(dir.path().to_owned(), "n".into());
+    let mut scan = |restless: &[&std::path::PathBuf]| {
+        let restless = restless.iter().map(|path| (*path).clone()).collect();
+        let mut said = Vec::new();
+        let scan = folder.scan(&restless, &mut |event| {
+            if let crate::SourceEvent::Change(change) = event {
+                said.push(format!("{change:?}"));
+            }
+            Ok::<(), ()>(())
+        });
+        scan.unwrap().unwrap();
+        said
+    };
+    assert_eq!(scan(&[]).len(), 2);
+    fs::remove_file(&a).unwrap();
+    fs::remove_file(&b).unwrap();
+    let deleted =
+        |name: &str| format!("Delete(Service(ServiceName {{ namespace: \"default\", name: \"{name}\" }}))");
+    assert_eq!(scan(&[&a]), [deleted("b")]);
+    assert_eq!(scan(&[]), [deleted("a")]);
+}

@@ -17,19 +17,31 @@ struct Shared {
     wake: Condvar,
 }
 
+/// Whether sweeps are allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// They are.
+    #[default]
+    Free,
+    /// What is expected is kept up to date, and nothing is deleted.
+    Held,
+}
+
 #[derive(Default)]
 struct Noted {
     changes: Changes,
     /// A sweep is wanted even if the changes alone would not ask for one.
     again: bool,
+    hold: Hold,
     /// Nobody will note anything any more.
     ended: bool,
 }
 
 impl Sweeper {
-    /// Starts the thread; it sweeps at once.
-    pub(super) fn start(expectation: Expectation, tcp: TcpOption, serving: Serving) -> Sweeper {
+    /// Starts the thread; it sweeps at once, or when it is released.
+    pub(super) fn start(expectation: Expectation, tcp: TcpOption, serving: Serving, hold: Hold) -> Sweeper {
         let shared = Arc::new(Shared::default());
+        shared.lock().hold = hold;
         let sweeping = Sweeping {
             shared: shared.clone(),
             expectation,
@@ -62,6 +74,12 @@ impl Sweeper {
         }
         noted.again |= again;
         drop(noted);
+        self.0.wake.notify_one();
+    }
+
+    /// Sweeps are allowed from now on.
+    pub(super) fn release(&self) {
+        self.0.lock().hold = Hold::Free;
         self.0.wake.notify_one();
     }
 
@@ -114,7 +132,7 @@ impl Sweeping {
             let urgency = noted.changes.apply(&mut self.expectation).max(again);
             let now = self.start.elapsed();
             self.pace.changed(urgency, now);
-            if self.pace.due_at() <= now {
+            if noted.hold == Hold::Free && self.pace.due_at() <= now {
                 self.sweep();
             }
         }
@@ -128,8 +146,18 @@ impl Sweeping {
                 return None;
             }
             let left = self.pace.due_at().saturating_sub(self.start.elapsed());
-            if noted.again || !noted.changes.is_empty() || left.is_zero() {
-                return Some(std::mem::take(&mut *noted));
+            let is_due = left.is_zero() && noted.hold == Hold::Free;
+            if noted.again || !noted.changes.is_empty() || is_due {
+                let rest = Noted {
+                    hold: noted.hold,
+                    ..Noted::default()
+                };
+                return Some(std::mem::replace(&mut *noted, rest));
+            }
+            if noted.hold == Hold::Held {
+                let woken = self.shared.wake.wait(noted);
+                noted = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
             let waited = self.shared.wake.wait_timeout(noted, left);
             noted = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -165,7 +193,10 @@ impl Sweeping {
                 self.serving.reconciled(family, took, deleted);
                 (report, None)
             }
-            Err(error) => ((*error.report).clone(), Some(error)),
+            Err(error) => {
+                self.serving.not_reconciled(family);
+                ((*error.report).clone(), Some(error))
+            }
         };
         if report.deleted() > 0 {
             let reasons: Vec<String> = report

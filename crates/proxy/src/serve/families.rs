@@ -1,4 +1,4 @@
-//! The metrics there are: upstream's in iptables mode by name, type, labels, buckets and help (control.md 7.2), and ours.
+//! The metrics there are: upstream's of the mode by name, type, labels, buckets and help (`pkg/proxy/metrics`), and ours.
 
 use super::registry::{Bounds, Metric, Shape};
 
@@ -22,6 +22,11 @@ pub(crate) mod name {
     pub(crate) const RESTORE_FAILURES: &str = "kubeproxy_sync_proxy_rules_iptables_restore_failures_total";
     pub(crate) const PARTIAL_FAILURES: &str =
         "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total";
+    pub(crate) const NFT_FAILURES: &str = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total";
+    pub(crate) const NFT_CLEANUP_FAILURES: &str =
+        "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total";
+    pub(crate) const PROGRAMMING: &str = "kubeproxy_network_programming_duration_seconds";
+    pub(crate) const RULES_TOTAL: &str = "kubeproxy_sync_proxy_rules_iptables_total";
     pub(crate) const RULES_LAST: &str = "kubeproxy_sync_proxy_rules_iptables_last";
     pub(crate) const CT_INVALID: &str = "kubeproxy_iptables_ct_state_invalid_dropped_packets_total";
     pub(crate) const LOCALHOST: &str = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
@@ -37,16 +42,27 @@ pub(crate) mod own {
     pub(crate) const WATCH_FAILURES: &str = "kubeproxy_rs_watch_failures_total";
     pub(crate) const FAILURES: &str = "kubeproxy_rs_failures_total";
     pub(crate) const REPAIRS: &str = "kubeproxy_rs_repairs_total";
+    pub(crate) const DAMAGED: &str = "kubeproxy_rs_damaged_services_total";
+    pub(crate) const SWEEP_FAILURES: &str = "kubeproxy_rs_conntrack_sweep_failures_total";
     pub(crate) const NOTES: &str = "kubeproxy_rs_notes";
     pub(crate) const OBJECT_NOTES: &str = "kubeproxy_rs_object_notes_total";
     pub(crate) const OLDEST_PENDING: &str = "kubeproxy_rs_oldest_pending_seconds";
     pub(crate) const REFUSED: &str = "kubeproxy_rs_refused_services";
     pub(crate) const STUCK: &str = "kubeproxy_rs_stuck_chains_total";
+    pub(crate) const REMEMBERED: &str = "kubeproxy_rs_remembered_state_in_use";
+    pub(crate) const REMEMBERED_AGE: &str = "kubeproxy_rs_remembered_state_age_seconds";
+    pub(crate) const REMEMBERED_FAILING: &str = "kubeproxy_rs_remembered_state_write_failing";
     pub(crate) const CT_ENTRIES: &str = "kubeproxy_rs_conntrack_entries";
     pub(crate) const CT_LIMIT: &str = "kubeproxy_rs_conntrack_limit";
     pub(crate) const CT_DROPS: &str = "kubeproxy_rs_conntrack_drops_total";
+    pub(crate) const AFFINITY_CLIENTS: &str = "kubeproxy_rs_affinity_clients";
+    pub(crate) const AFFINITY_FULLEST: &str = "kubeproxy_rs_affinity_fullest_set_ratio";
     pub(crate) const LISTEN_FAILURES: &str = "kubeproxy_rs_listen_failures_total";
+    pub(crate) const NODE_FOUND: &str = "kubeproxy_rs_node_found";
     pub(crate) const HEALTH_PORT_FAILURES: &str = "kubeproxy_rs_health_port_failures_total";
+    pub(crate) const EVENTS: &str = "kubeproxy_rs_events_total";
+    pub(crate) const HOST_FIREWALL: &str = "kubeproxy_rs_host_firewall_chains";
+    pub(crate) const NODE_PORT_CONFLICTS: &str = "kubeproxy_rs_node_port_conflicts";
 }
 
 const fn metric(
@@ -71,7 +87,7 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
     metric(name, Shape::Gauge, labels, help)
 }
 
-/// Upstream's own, in iptables mode.
+/// Upstream's own, in every mode.
 pub(crate) const UPSTREAM: &[Metric] = &[
     metric(
         name::SYNC_DURATION,
@@ -102,7 +118,7 @@ pub(crate) const UPSTREAM: &[Metric] = &[
         "[ALPHA] The last time a sync of proxy rules was queued",
     ),
     metric(
-        "kubeproxy_network_programming_duration_seconds",
+        name::PROGRAMMING,
         Shape::Histogram(Bounds::Programming),
         FAMILY,
         "[ALPHA] In Cluster Network Programming Latency in seconds",
@@ -142,6 +158,21 @@ pub(crate) const UPSTREAM: &[Metric] = &[
         &["code"],
         "[ALPHA] Cumulative proxy livez HTTP status",
     ),
+    metric(
+        name::RECONCILE_DURATION,
+        SYNC,
+        FAMILY,
+        "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
+    ),
+    counter(
+        name::RECONCILE_DELETED,
+        FAMILY,
+        "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
+    ),
+];
+
+/// Upstream's own, in iptables mode alone.
+pub(crate) const OF_IPTABLES_MODE: &[Metric] = &[
     counter(
         name::RESTORE_FAILURES,
         FAMILY,
@@ -153,7 +184,7 @@ pub(crate) const UPSTREAM: &[Metric] = &[
         "[ALPHA] Cumulative proxy iptables partial restore failures",
     ),
     gauge(
-        "kubeproxy_sync_proxy_rules_iptables_total",
+        name::RULES_TOTAL,
         &["ip_family", "table"],
         "[ALPHA] Total number of iptables rules owned by kube-proxy",
     ),
@@ -172,16 +203,19 @@ pub(crate) const UPSTREAM: &[Metric] = &[
         &[],
         "[ALPHA] Number of packets accepted on nodeports of loopback interface",
     ),
-    metric(
-        name::RECONCILE_DURATION,
-        SYNC,
+];
+
+/// Upstream's own, in nftables mode alone.
+pub(crate) const OF_NFTABLES_MODE: &[Metric] = &[
+    counter(
+        name::NFT_FAILURES,
         FAMILY,
-        "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
+        "[ALPHA] Cumulative proxy nftables sync failures",
     ),
     counter(
-        name::RECONCILE_DELETED,
+        name::NFT_CLEANUP_FAILURES,
         FAMILY,
-        "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
+        "[ALPHA] Cumulative proxy nftables cleanup failures",
     ),
 ];
 
@@ -200,7 +234,7 @@ pub(crate) const GENERIC: &[Metric] = &[
             "minor",
             "platform",
         ],
-        "[ALPHA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+        "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
     ),
     gauge(
         name::FEATURE,
@@ -208,11 +242,32 @@ pub(crate) const GENERIC: &[Metric] = &[
         "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
     ),
     counter(
+        "registered_metrics_total",
+        &["deprecated_version", "stability_level"],
+        "[BETA] The count of registered metrics broken by stability level and deprecation version.",
+    ),
+    counter(
+        "disabled_metrics_total",
+        &[],
+        "[BETA] The count of disabled metrics.",
+    ),
+    counter("hidden_metrics_total", &[], "[BETA] The count of hidden metrics."),
+    counter(
         "process_cpu_seconds_total",
         &[],
         "Total user and system CPU time spent in seconds.",
     ),
     gauge("process_max_fds", &[], "Maximum number of open file descriptors."),
+    counter(
+        "process_network_receive_bytes_total",
+        &[],
+        "Number of bytes received by the process over the network.",
+    ),
+    counter(
+        "process_network_transmit_bytes_total",
+        &[],
+        "Number of bytes sent by the process over the network.",
+    ),
     gauge("process_open_fds", &[], "Number of open file descriptors."),
     gauge(
         "process_resident_memory_bytes",
@@ -229,10 +284,30 @@ pub(crate) const GENERIC: &[Metric] = &[
         &[],
         "Virtual memory size in bytes.",
     ),
+    gauge(
+        "process_virtual_memory_max_bytes",
+        &[],
+        "Maximum amount of virtual memory available in bytes.",
+    ),
 ];
 
 /// Ours.
 pub(crate) const OWN: &[Metric] = &[
+    gauge(
+        own::REMEMBERED,
+        &[],
+        "1 while objects remembered on disk are in use because the API server does not answer",
+    ),
+    gauge(
+        own::REMEMBERED_AGE,
+        &[],
+        "Seconds since the API server confirmed the remembered objects, while they are in use",
+    ),
+    gauge(
+        own::REMEMBERED_FAILING,
+        &[],
+        "1 while objects cannot be written to the state folder",
+    ),
     gauge(
         own::WATCH_AGE,
         &["kind"],
@@ -252,6 +327,11 @@ pub(crate) const OWN: &[Metric] = &[
         own::REPAIRS,
         FAMILY,
         "Times rules were found changed by somebody else, and were repaired",
+    ),
+    counter(
+        own::DAMAGED,
+        FAMILY,
+        "Services whose rules were found changed by somebody else, summed over all such times",
     ),
     gauge(
         own::NOTES,
@@ -293,21 +373,79 @@ pub(crate) const OWN: &[Metric] = &[
         &["reason"],
         "Packets and entries the connection table dropped, by the kernel's counter",
     ),
+    gauge(
+        own::AFFINITY_CLIENTS,
+        FAMILY,
+        "Clients that session affinity remembers, in nftables mode on kernels from 6.16",
+    ),
+    gauge(
+        own::AFFINITY_FULLEST,
+        FAMILY,
+        "How full the fullest set of such clients is; at 1 it remembers no new ones",
+    ),
+    counter(
+        own::SWEEP_FAILURES,
+        FAMILY,
+        "Times the connection table could not be gone through to its end",
+    ),
     counter(
         own::LISTEN_FAILURES,
         &["server"],
         "Times the health or metrics port could not be opened",
+    ),
+    gauge(
+        own::NODE_FOUND,
+        &[],
+        "Whether there is a Node of the name this proxy goes by; without one nothing counts as local",
     ),
     counter(
         own::HEALTH_PORT_FAILURES,
         FAMILY,
         "Times a service's health-check node port could not be opened",
     ),
+    counter(
+        own::EVENTS,
+        &["outcome"],
+        "Events for the API server by what became of them: written, refused, unreachable, withheld",
+    ),
+    gauge(
+        own::HOST_FIREWALL,
+        &["hook", "ip_family"],
+        "Chains of others that drop what they do not accept, as nftables mode found them at its start",
+    ),
+    gauge(
+        own::NODE_PORT_CONFLICTS,
+        &[],
+        "Sockets of other processes on node ports, which are not reached there",
+    ),
 ];
 
-/// All of them.
-pub(crate) fn all() -> Vec<Metric> {
-    [UPSTREAM, GENERIC, OWN].concat()
+/// Modes whose metrics differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// iptables mode.
+    Iptables,
+    /// nftables mode.
+    Nftables,
+}
+
+impl Mode {
+    /// The mode that a configuration names; a process of any other ends at once.
+    pub(crate) fn of(config: &config::KubeProxyConfiguration) -> Mode {
+        match config.mode.as_str() {
+            "nftables" => Mode::Nftables,
+            _ => Mode::Iptables,
+        }
+    }
+}
+
+/// All metrics of a mode.
+pub(crate) fn all(mode: Mode) -> Vec<Metric> {
+    let of_mode = match mode {
+        Mode::Iptables => OF_IPTABLES_MODE,
+        Mode::Nftables => OF_NFTABLES_MODE,
+    };
+    [UPSTREAM, of_mode, GENERIC, super::requests::REQUESTS, OWN].concat()
 }
 
 #[cfg(test)]

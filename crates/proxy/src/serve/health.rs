@@ -1,4 +1,4 @@
-//! Whether the proxy does what it is there for: a pure state, and what is answered out of it (control.md 6).
+//! Whether the proxy does what it is there for: a pure state, and what is answered out of it.
 //!
 //! Deviation: ADR 30. Upstream forgets that a change is waiting as soon as a sync begins, so that steady events hide
 //! syncs that always fail. Here a change waits until the kernel has it.
@@ -49,6 +49,22 @@ pub(crate) struct WatchHealth {
     pub(crate) failing: Option<String>,
 }
 
+/// Objects that count are not the API server's own, but what it said to an earlier process (ADR 38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RememberedHealth {
+    /// How old they were when they came into use.
+    pub(crate) age: Duration,
+    /// When that was.
+    pub(crate) since: Duration,
+}
+
+impl RememberedHealth {
+    /// How old they are.
+    pub(crate) fn age_at(self, now: Duration) -> Duration {
+        self.age + now.saturating_sub(self.since)
+    }
+}
+
 /// Which question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
@@ -67,10 +83,14 @@ pub(crate) struct Health {
     pub(crate) families: PerFamily<Option<FamilyHealth>>,
     /// What the last seen Node says of itself; `None` before there was one.
     pub(crate) node: Option<Eligibility>,
+    /// Why it matters that there was none, while there was none.
+    pub(crate) node_missing: Option<String>,
     /// Watches, by kind; none for files.
     pub(crate) watches: BTreeMap<Kind, WatchHealth>,
     /// When the loop that feeds the engine last came round, which it does every few seconds; `None` before it began.
     pub(crate) loop_seen: Option<Duration>,
+    /// Set while remembered objects are in use. They make nothing unhealthy: they are what can be had.
+    pub(crate) remembered: Option<RememberedHealth>,
 }
 
 /// An answer.
@@ -91,7 +111,7 @@ impl Verdict {
     }
 }
 
-/// More than upstream tells: `/livez?verbose`.
+/// More than upstream tells: `/healthz?verbose` and `/livez?verbose`.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail {
@@ -99,6 +119,19 @@ pub(crate) struct Detail {
     families: BTreeMap<String, FamilyDetail>,
     /// Per kind of object.
     watches: BTreeMap<String, WatchDetail>,
+    /// Only while remembered objects are in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remembered_state: Option<RememberedDetail>,
+    /// What is wrong with the Node's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RememberedDetail {
+    age_seconds: f64,
+    in_use_seconds: f64,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -200,6 +233,11 @@ impl Health {
         Detail {
             families: families.collect(),
             watches: watches.collect(),
+            remembered_state: self.remembered.map(|remembered| RememberedDetail {
+                age_seconds: remembered.age_at(now).as_secs_f64(),
+                in_use_seconds: age(remembered.since).as_secs_f64(),
+            }),
+            node: self.node_missing.clone(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::Sender;
 
-/// How long to wait before the next try (control.md 6.1).
+/// How long to wait before the next try, as long as upstream's.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 
 /// Connections that wait to be accepted.
@@ -50,7 +50,7 @@ pub(super) async fn serve(
         let error = match opened {
             Ok(listener) => {
                 tracing::info!(server, address, "serving");
-                match axum::serve(listener, router.clone()).await {
+                match axum::serve(serving.0.connections.bound(listener), router.clone()).await {
                     Ok(()) => return,
                     Err(error) => error,
                 }

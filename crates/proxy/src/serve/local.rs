@@ -5,7 +5,7 @@ use model::object::Service;
 use model::resolve::endpoints::listed;
 use model::resolve::{Context, resolve};
 use model::snapshot::Snapshot;
-use model::{DesiredService, Family, NodeFacts, Policy, ServiceName, Settings};
+use model::{Family, NodeFacts, Policy, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A service's health-check node port, and what it is to answer.
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct LocalCount {
     /// The port.
     pub(crate) port: u16,
-    /// Addresses of ready endpoints on this node, each once, over all ports (control.md 5.7).
+    /// Addresses of ready endpoints on this node, each once, over all ports.
     pub(crate) endpoints: usize,
 }
 
@@ -22,38 +22,57 @@ pub(crate) struct LocalCount {
 pub(crate) struct Counted {
     /// Services with a health-check node port.
     pub(crate) health: BTreeMap<ServiceName, LocalCount>,
-    /// Service ports whose cluster-internal traffic is dropped for want of a local endpoint.
-    pub(crate) no_local_internal: usize,
-    /// The same of external traffic.
-    pub(crate) no_local_external: usize,
+    /// Services with ports that are silent for want of a local endpoint.
+    pub(crate) dropped: BTreeMap<ServiceName, Dropped>,
+}
+
+/// Service ports whose traffic is dropped for want of a local endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// Cluster-internal traffic.
+    pub(crate) internal: usize,
+    /// External traffic.
+    pub(crate) external: usize,
+}
+
+impl Counted {
+    /// Counts one service anew, whether it is there or gone.
+    pub(crate) fn recount(&mut self, name: &ServiceName, snapshot: &Snapshot, context: &Context<'_>) {
+        let service = snapshot.service(name);
+        let health =
+            service.and_then(|service| health_count(snapshot, service, context.family, context.node));
+        let dropped = service.map_or_else(Dropped::default, |service| dropped(snapshot, service, context));
+        match health {
+            Some(count) => drop(self.health.insert(name.clone(), count)),
+            None => drop(self.health.remove(name)),
+        }
+        if dropped == Dropped::default() {
+            self.dropped.remove(name);
+        } else {
+            self.dropped.insert(name.clone(), dropped);
+        }
+    }
+
+    /// All service ports that drop.
+    pub(crate) fn all_dropped(&self) -> Dropped {
+        Dropped {
+            internal: self.dropped.values().map(|dropped| dropped.internal).sum(),
+            external: self.dropped.values().map(|dropped| dropped.external).sum(),
+        }
+    }
 }
 
 /// Counts a whole cluster for one family.
-pub(crate) fn count(snapshot: &Snapshot, family: Family, facts: &NodeFacts, settings: &Settings) -> Counted {
+pub(crate) fn count(snapshot: &Snapshot, context: &Context<'_>) -> Counted {
     let mut counted = Counted::default();
     for service in snapshot.services() {
-        if service.internal == Policy::Cluster && service.external == Policy::Cluster {
-            continue;
-        }
-        if let Some(count) = health_count(snapshot, service, family, facts) {
-            counted.health.insert(service.name.clone(), count);
-        }
-        let context = Context {
-            family,
-            node: facts,
-            settings,
-            claims: snapshot.claims(),
-        };
-        let slices = snapshot.slices_of(&service.name);
-        if let (Some(desired), _) = resolve(service, &slices, &context) {
-            count_dropped(&desired, &mut counted);
-        }
+        counted.recount(&service.name, snapshot, context);
     }
     counted
 }
 
 /// What a service's health-check node port is to answer; `None` without one, or without a part in the family.
-pub(crate) fn health_count(
+fn health_count(
     snapshot: &Snapshot,
     service: &Service,
     family: Family,
@@ -77,16 +96,25 @@ pub(crate) fn health_count(
     })
 }
 
-fn count_dropped(desired: &DesiredService, counted: &mut Counted) {
-    let dropped = Route::Drop(Reason::NoLocalEndpoints);
+fn dropped(snapshot: &Snapshot, service: &Service, context: &Context<'_>) -> Dropped {
+    let mut dropped = Dropped::default();
+    // Most services have no such policy, and deciding about one takes time.
+    if service.internal == Policy::Cluster && service.external == Policy::Cluster {
+        return dropped;
+    }
+    let slices = snapshot.slices_of(&service.name);
+    let (Some(desired), _) = resolve(service, &slices, context) else {
+        return dropped;
+    };
     for port in &desired.ports {
         let drops = |internal: bool| {
             port.frontends.iter().any(|frontend| {
                 matches!(frontend.kind, FrontendKind::ClusterIp(_)) == internal
-                    && frontend.routes.outside == dropped
+                    && frontend.routes.outside == Route::Drop(Reason::NoLocalEndpoints)
             })
         };
-        counted.no_local_internal += usize::from(drops(true));
-        counted.no_local_external += usize::from(drops(false));
+        dropped.internal += usize::from(drops(true));
+        dropped.external += usize::from(drops(false));
     }
+    dropped
 }

@@ -1,19 +1,17 @@
-//! The pages of the metrics port (control.md 7.1).
+//! The pages of the metrics port: upstream's paths, texts and headers.
 
 use super::Serving;
-use super::pages::{asks, json, not_found, rfc3339, text};
-use super::scrape;
+use super::pages::{asks, json, not_found, text};
+use super::{scrape, slis};
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::any;
 use config::KubeProxyConfiguration;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
-
-/// The pages that `/statusz` names.
-const PATHS: [&str; 4] = ["/configz", "/healthz", "/metrics", "/proxyMode"];
 
 /// Names the exposition format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
@@ -30,9 +28,12 @@ pub(super) fn router(serving: &Serving) -> Router {
     let metrics = serving.clone();
     Router::new()
         .route("/metrics", any(move || metrics_page(metrics.clone())))
-        .route("/healthz", page(|_, uri, _| healthz(uri)))
+        .route("/healthz", page(|serving, uri, _| healthz(serving, uri)))
         .route("/healthz/ping", page(|_, _, _| text(StatusCode::OK, "ok")))
-        .route("/metrics/slis", page(|serving, _, method| slis(serving, method)))
+        .route(
+            "/metrics/slis",
+            page(|serving, _, method| slis::page(serving, method)),
+        )
         .route(
             "/proxyMode",
             page(|serving, _, _| text(StatusCode::OK, mode(&serving.0.config))),
@@ -41,7 +42,7 @@ pub(super) fn router(serving: &Serving) -> Router {
             "/configz",
             page(|serving, _, _| json(StatusCode::OK, serving.0.configz.clone())),
         )
-        .route("/statusz", page(|serving, _, _| statusz(serving)))
+        .merge(super::failed::router(serving))
         .fallback(|| async { not_found() })
 }
 
@@ -59,21 +60,32 @@ pub(super) fn configz(config: &KubeProxyConfiguration) -> String {
     format!("{{\"kubeproxy.config.k8s.io\":{config}}}")
 }
 
-fn healthz(uri: &Uri) -> Response {
+/// The one check is the ping. Others cannot be excluded, which is told and does no harm.
+fn healthz(serving: &Serving, uri: &Uri) -> Response {
+    let words = uri.query().unwrap_or_default().split('&');
+    let excluded: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("exclude=")).collect();
+    let mut lines = if excluded.contains("ping") {
+        "[+]ping excluded: ok\n".to_owned()
+    } else {
+        slis::pinged(serving);
+        "[+]ping ok\n".to_owned()
+    };
     if !asks(uri.query(), "verbose") {
         return text(StatusCode::OK, "ok");
     }
-    let excluded = uri
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .any(|word| word == "exclude=ping");
-    let ping = if excluded {
-        "[+]ping excluded: ok\n"
-    } else {
-        "[+]ping ok\n"
-    };
-    text(StatusCode::OK, format!("{ping}healthz check passed\n"))
+    let others: Vec<String> = excluded
+        .into_iter()
+        .filter(|name| *name != "ping")
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        let _ = writeln!(
+            lines,
+            "warn: some health checks cannot be excluded: no matches for {others}"
+        );
+    }
+    text(StatusCode::OK, lines + "healthz check passed\n")
 }
 
 async fn metrics_page(serving: Serving) -> Response {
@@ -89,7 +101,8 @@ async fn metrics_page(serving: Serving) -> Response {
     exposition(&serving, body)
 }
 
-fn exposition(serving: &Serving, body: String) -> Response {
+/// A page of metrics.
+pub(super) fn exposition(serving: &Serving, body: String) -> Response {
     let mut response = text(StatusCode::OK, body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(EXPOSITION));
@@ -101,33 +114,4 @@ fn exposition(serving: &Serving, body: String) -> Response {
         HeaderValue::from(started),
     );
     response
-}
-
-/// No check of this registry ever ran, as in upstream's kube-proxy, whose only one is the ping.
-fn slis(serving: &Serving, method: &Method) -> Response {
-    if *method == Method::DELETE {
-        return text(StatusCode::OK, "metrics reset\n");
-    }
-    let started = serving.0.started_wall.duration_since(UNIX_EPOCH);
-    let started = started.unwrap_or(Duration::ZERO).as_secs_f64();
-    let mut body = String::new();
-    let _ = write!(
-        body,
-        "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n\
-         # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n"
-    );
-    exposition(serving, body)
-}
-
-fn statusz(serving: &Serving) -> Response {
-    let up = serving.now().since_start.as_secs();
-    let started = rfc3339(serving.0.started_wall);
-    let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
-    let version = env!("CARGO_PKG_VERSION");
-    let paths = PATHS.join(" ");
-    let body = format!(
-        "\nkube-proxy statusz\nFor people; the form may change.\n\n\
-         Started: {started}\nUp: {hours:02} hr {minutes:02} min {seconds:02} sec\nBinary version: {version}\nEmulation version: 1.36\nPaths: {paths}\n"
-    );
-    text(StatusCode::OK, body)
 }

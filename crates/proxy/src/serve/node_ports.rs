@@ -1,16 +1,18 @@
-//! Services' health-check node ports: how many endpoints this node has, for load balancers (control.md 6.4).
+//! Services' health-check node ports: how many endpoints this node has, for load balancers
+//! (upstream `pkg/proxy/healthcheck`).
 
 use super::Serving;
 use super::families::own;
 use super::health::Question;
 use super::listen::{RETRY, Wildcard, open};
 use super::pages::json;
+use crate::events::Fact;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use model::{Family, ServiceName};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -23,19 +25,21 @@ pub(super) type Wanted = BTreeMap<(Family, ServiceName), Listener>;
 pub(super) struct Listener {
     /// The port.
     pub(super) port: u16,
-    /// Where it is open: all of them or none.
+    /// Where it is open. Addresses that cannot be had hold up no other; upstream opens all of them or none (ADR 41).
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// An open port. Dropping `close` closes it and its idle connections.
+/// An open port. Dropping it closes it and its idle connections.
 struct Open {
-    listener: Listener,
-    close: Vec<oneshot::Sender<()>>,
+    _close: oneshot::Sender<()>,
 }
+
+/// One address of one service's port.
+type Place = (Family, ServiceName, SocketAddr);
 
 /// Opens and closes ports as wanted, for ever.
 pub(super) async fn serve(serving: Serving, mut wanted: watch::Receiver<Wanted>) {
-    let mut open_ports: BTreeMap<(Family, ServiceName), Open> = BTreeMap::new();
+    let mut open_ports: BTreeMap<Place, Open> = BTreeMap::new();
     loop {
         let now = wanted.borrow_and_update().clone();
         let failed = bring_about(&serving, &now, &mut open_ports);
@@ -51,20 +55,27 @@ pub(super) async fn serve(serving: Serving, mut wanted: watch::Receiver<Wanted>)
 }
 
 /// Says whether a port could not be opened.
-fn bring_about(
-    serving: &Serving,
-    wanted: &Wanted,
-    open_ports: &mut BTreeMap<(Family, ServiceName), Open>,
-) -> bool {
-    open_ports.retain(|key, open| wanted.get(key) == Some(&open.listener));
+fn bring_about(serving: &Serving, wanted: &Wanted, open_ports: &mut BTreeMap<Place, Open>) -> bool {
+    let places: BTreeSet<Place> = wanted
+        .iter()
+        .flat_map(|((family, service), listener)| {
+            let at = |address: &IpAddr| (*family, service.clone(), SocketAddr::new(*address, listener.port));
+            listener.addresses.iter().map(at)
+        })
+        .collect();
+    // What stays is not touched: load balancers notice a port that is closed for a moment.
+    open_ports.retain(|place, _| places.contains(place));
     let mut failed = false;
-    for ((family, service), listener) in wanted {
-        let key = (*family, service.clone());
-        if open_ports.contains_key(&key) {
+    for place in places {
+        if open_ports.contains_key(&place) {
             continue;
         }
-        match start(serving, *family, service, listener) {
-            Ok(open) => drop(open_ports.insert(key, open)),
+        let (family, service, address) = &place;
+        match start(serving, *family, service, *address) {
+            Ok(open) => {
+                tracing::debug!(%family, %service, %address, "health-check node port is open");
+                open_ports.insert(place, open);
+            }
             Err(error) => {
                 failed = true;
                 let of = family.to_string();
@@ -72,7 +83,13 @@ fn bring_about(
                     .record()
                     .metrics
                     .add(own::HEALTH_PORT_FAILURES, &[&of], 1.0);
-                tracing::error!(%family, %service, port = listener.port, %error, "cannot open the health-check node port; trying again");
+                tracing::error!(%family, %service, %address, %error, "cannot open the health-check node port; trying again");
+                serving.event(Fact::no_health_port(
+                    serving.node(),
+                    service,
+                    address.port(),
+                    &error,
+                ));
             }
         }
     }
@@ -83,34 +100,18 @@ fn start(
     serving: &Serving,
     family: Family,
     service: &ServiceName,
-    listener: &Listener,
+    address: SocketAddr,
 ) -> std::io::Result<Open> {
-    let mut sockets = Vec::new();
-    for address in &listener.addresses {
-        sockets.push(open(SocketAddr::new(*address, listener.port), Wildcard::One)?);
-    }
-    let mut close = Vec::new();
-    for socket in sockets {
-        let (sender, closed) = oneshot::channel::<()>();
-        close.push(sender);
-        let router = router(serving, family, service);
-        tokio::spawn(async move {
-            let until = async { drop(closed.await) };
-            if let Err(error) = axum::serve(socket, router).with_graceful_shutdown(until).await {
-                tracing::error!(%error, "a health-check node port ended");
-            }
-        });
-    }
-    Ok(Open {
-        listener: listener.clone(),
-        close,
-    })
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.close.clear();
-    }
+    let socket = serving.0.connections.bound(open(address, Wildcard::One)?);
+    let (close, closed) = oneshot::channel::<()>();
+    let router = router(serving, family, service);
+    tokio::spawn(async move {
+        let until = async { drop(closed.await) };
+        if let Err(error) = axum::serve(socket, router).with_graceful_shutdown(until).await {
+            tracing::error!(%error, "a health-check node port ended");
+        }
+    });
+    Ok(Open { _close: close })
 }
 
 /// Answers any path and method.
@@ -141,7 +142,7 @@ fn answer(serving: &Serving, family: Family, service: &ServiceName) -> Response 
     let record = serving.record();
     let now = serving.now().since_start;
     let healthy = record.health.ask(Question::Healthz, now).healthy;
-    let count = record.local.get(family).get(service);
+    let count = record.local.get(family).health.get(service);
     let endpoints = count.map_or(0, |count| count.endpoints);
     drop(record);
     let body = Body {

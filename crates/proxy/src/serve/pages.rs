@@ -1,4 +1,4 @@
-//! `/healthz` and `/livez` of the health port (control.md 6.1).
+//! `/healthz` and `/livez` of the health port, with upstream's bodies and headers.
 
 use super::Serving;
 use super::families::name;
@@ -6,7 +6,7 @@ use super::health::{Question, Verdict};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::any;
 use model::Family;
@@ -15,6 +15,9 @@ use std::time::{Duration, SystemTime};
 
 /// The zero of Go's time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
+
+/// Beside upstream's body while remembered objects are in use (ADR 38): how old they are, in seconds.
+const REMEMBERED: HeaderName = HeaderName::from_static("kube-proxy-rs-remembered-state-age");
 
 /// The pages.
 pub(super) fn router(serving: &Serving) -> Router {
@@ -35,8 +38,8 @@ fn answer(serving: &Serving, question: Question, query: Option<&str>) -> Respons
     let now = serving.now().since_start;
     let mut record = serving.record();
     let verdict = record.health.ask(question, now);
-    let verbose = question == Question::Livez && asks(query, "verbose");
-    let detail = verbose.then(|| record.health.detail(now));
+    let detail = asks(query, "verbose").then(|| record.health.detail(now));
+    let remembered = record.health.remembered.map(|remembered| remembered.age_at(now));
     let (metric, status) = match (question, verdict.is_ok()) {
         (Question::Healthz, true) => (name::HEALTHZ, StatusCode::OK),
         (Question::Healthz, false) => (name::HEALTHZ, StatusCode::SERVICE_UNAVAILABLE),
@@ -51,7 +54,13 @@ fn answer(serving: &Serving, question: Question, query: Option<&str>) -> Respons
         body.truncate(body.len() - 1);
         let _ = write!(body, ",\"detail\":{detail}}}");
     }
-    json(status, body)
+    let mut response = json(status, body);
+    if let Some(age) = remembered {
+        response
+            .headers_mut()
+            .insert(REMEMBERED, HeaderValue::from(age.as_secs()));
+    }
+    response
 }
 
 /// The body, keys in upstream's order.
@@ -110,7 +119,8 @@ pub(super) fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-fn answer_of(status: StatusCode, content_type: &'static str, body: String) -> Response {
+/// An answer with upstream's headers.
+pub(super) fn answer_of(status: StatusCode, content_type: &'static str, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

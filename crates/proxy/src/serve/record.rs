@@ -1,17 +1,19 @@
 //! What happens, turned into health and metrics. Pure: the time comes with what happened.
 
-use super::families::{name, own};
+use super::families::{Mode, name, own};
 use super::health::{FamilyHealth, Health, kind_word};
-use super::local::LocalCount;
+use super::local::Counted;
+use super::programming::Programming;
 use super::registry::{Registry, as_f64};
 use cluster::SourceEvent;
 use engine::{About, Cause, Effect, Engine, Report, RunKind};
 use iptables::ast::TableName;
+use iptables::diff::count::RuleCount;
 use iptables::diff::observe::Reading;
-use iptables::plan::Step;
-use model::object::{Kind, Object};
+use model::object::{Kind, Object, ObjectRef, TriggerTime};
 use model::snapshot::Change;
 use model::{Family, Note, NoteKind, PerFamily, ServiceName, Severity};
+use modes::{Purpose, count_rules};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,8 @@ struct Run {
     full: bool,
     /// Rules written, per table.
     written: BTreeMap<TableName, usize>,
+    /// What the last step was for.
+    purpose: Purpose,
 }
 
 /// Health and metrics, and what it takes to keep them.
@@ -42,25 +46,37 @@ pub(crate) struct Record {
     pub(crate) health: Health,
     /// Metrics.
     pub(crate) metrics: Registry,
-    /// What each service with a health-check node port has on this node.
-    pub(crate) local: PerFamily<BTreeMap<ServiceName, LocalCount>>,
+    /// What services with Local policies have on this node.
+    pub(crate) local: PerFamily<Counted>,
+    /// Changes on their way into the kernel.
+    pub(super) programming: Programming,
+    mode: Mode,
     node_name: Arc<str>,
     /// How many families this host has.
     families: usize,
     runs: PerFamily<Run>,
+    /// How many rules there were at the last look.
+    rules: PerFamily<Option<RuleCount>>,
     notes: BTreeMap<ServiceName, Vec<(&'static str, &'static str)>>,
 }
 
 impl Record {
     /// Of a process that has just started.
-    pub(crate) fn new(node_name: Arc<str>, patience: Duration) -> Record {
+    pub(crate) fn new(mode: Mode, node_name: Arc<str>, patience: Duration) -> Record {
+        let mut health = Health::new(patience);
+        health.node_missing = Some(format!("no Node named {node_name:?} has been seen so far"));
+        let mut metrics = Registry::new(&super::families::all(mode));
+        metrics.set(own::NODE_FOUND, &[], 0.0);
         Record {
-            health: Health::new(patience),
-            metrics: Registry::new(&super::families::all()),
+            health,
+            metrics,
             local: PerFamily::default(),
+            programming: Programming::default(),
+            mode,
             node_name,
             families: Family::ALL.len(),
             runs: PerFamily::default(),
+            rules: PerFamily::default(),
             notes: BTreeMap::new(),
         }
     }
@@ -74,6 +90,8 @@ impl Record {
     pub(crate) fn source(&mut self, event: &SourceEvent, now: Moment) {
         match event {
             SourceEvent::Change(change) => self.change(change, now),
+            SourceEvent::Together(changes) => changes.iter().for_each(|change| self.change(change, now)),
+            SourceEvent::Remembered(what) => self.remembered(what, now),
             SourceEvent::Notes(notes) => notes.iter().for_each(|note| self.object_note(note.severity)),
             SourceEvent::LeftOut(_) => self.object_note(Severity::Error),
             SourceEvent::Health(kind, health) => self.watch(*kind, health, now),
@@ -88,16 +106,21 @@ impl Record {
     }
 
     fn change(&mut self, change: &Change, now: Moment) {
+        let kind = self.count(change, now);
+        self.heard(kind, now);
+    }
+
+    /// Counts a change; the kind it is about.
+    fn count(&mut self, change: &Change, now: Moment) -> Kind {
         let (kind, count) = match change {
             Change::Apply(object) => (object.kind(), 1),
             Change::Delete(reference) => (reference.kind(), 1),
             Change::ReplaceAll { kind, objects } => (*kind, objects.len()),
         };
-        self.heard(kind, now);
         let count = as_f64(count as u64);
         match kind {
             Kind::Service => {
-                // Each of upstream's families counts the same event for itself (control.md 7.2).
+                // Each of upstream's families counts the same event for itself.
                 let families = as_f64(self.families as u64);
                 self.metrics.add(name::SERVICES_TOTAL, &[], count * families);
                 self.metrics.add(name::SERVICES_PENDING, &[], count);
@@ -111,6 +134,7 @@ impl Record {
             Kind::Node => self.node(change),
             Kind::ServiceCidr => {}
         }
+        kind
     }
 
     fn present(&self) -> impl Iterator<Item = Family> + use<> {
@@ -127,11 +151,18 @@ impl Record {
         }
     }
 
-    /// The last thing that a Node said counts, even when it has been deleted (control.md 6.3).
+    /// The last thing that a Node said counts, even when it has been deleted, as upstream has it.
     fn node(&mut self, change: &Change) {
         let objects = match change {
             Change::Apply(object) => std::slice::from_ref(object),
-            Change::ReplaceAll { objects, .. } => objects,
+            Change::ReplaceAll { objects, .. } => {
+                self.metrics.set(own::NODE_FOUND, &[], 0.0);
+                objects
+            }
+            Change::Delete(ObjectRef::Node(name)) if *name == self.node_name => {
+                self.metrics.set(own::NODE_FOUND, &[], 0.0);
+                &[]
+            }
             Change::Delete(_) => &[],
         };
         for object in objects {
@@ -139,7 +170,16 @@ impl Record {
                 && node.name == self.node_name
             {
                 self.health.node = Some(node.eligibility);
+                self.health.node_missing = None;
+                self.metrics.set(own::NODE_FOUND, &[], 1.0);
             }
+        }
+    }
+
+    /// There is no Node of our name, and this is why it matters.
+    pub(crate) fn node_missing(&mut self, why: String) {
+        if self.health.node.is_none() {
+            self.health.node_missing = Some(why);
         }
     }
 
@@ -178,6 +218,7 @@ impl Record {
         let run = self.runs.get_mut(family);
         match effect {
             Effect::Commit(step) => {
+                self.programming.step(family, now.since_start);
                 run.began.get_or_insert(now.since_start);
                 count_rules(step, &mut run.written);
                 self.metrics.set(name::SERVICES_PENDING, &[], 0.0);
@@ -186,11 +227,19 @@ impl Record {
             Effect::Observe {
                 reading: Reading::Everything,
                 ..
-            } => {
+            }
+            | Effect::NftObserve(nftables::step::Reading::Everything) => {
                 run.began.get_or_insert(now.since_start);
                 run.full = true;
             }
-            Effect::Observe { .. } => {}
+            Effect::NftCommit(step) => {
+                self.programming.step(family, now.since_start);
+                run.began.get_or_insert(now.since_start);
+                run.purpose = Purpose::of(step);
+                self.metrics.set(name::SERVICES_PENDING, &[], 0.0);
+                self.metrics.set(name::ENDPOINTS_PENDING, &[], 0.0);
+            }
+            Effect::NftObserve(_) | Effect::Observe { .. } => {}
         }
     }
 
@@ -203,6 +252,9 @@ impl Record {
 
     /// The engine told something.
     pub(crate) fn report(&mut self, report: &Report, now: Moment) {
+        if let Some((family, times)) = self.programming.report(report) {
+            self.programmed(family, &times, now);
+        }
         match report {
             Report::Applied { family, .. } => {
                 if let Some(state) = self.health.families.get_mut(*family) {
@@ -216,15 +268,17 @@ impl Record {
                 ..
             } => self.failed(*family, failure.cause, about, now),
             Report::InSync { family, run, .. } => self.in_sync(*family, *run, now),
-            Report::Damaged { family, .. } => {
+            Report::Damaged { family, services, .. } => {
                 self.metrics.add(own::REPAIRS, &[&family.to_string()], 1.0);
+                let services = as_f64(*services as u64);
+                self.metrics.add(own::DAMAGED, &[&family.to_string()], services);
             }
             Report::Stuck { family, chains, .. } => {
                 let chains = as_f64(chains.len() as u64);
                 self.metrics.add(own::STUCK, &[&family.to_string()], chains);
             }
             Report::Noted { service, notes } => self.noted(service, notes),
-            Report::Recovered { .. } | Report::EndpointComments { .. } => {}
+            Report::AsItIs { .. } | Report::Recovered { .. } | Report::EndpointComments { .. } => {}
         }
     }
 
@@ -237,6 +291,7 @@ impl Record {
         };
         let cause = match cause {
             Cause::Host => "host",
+            Cause::Busy => "busy",
             Cause::Content => "content",
             Cause::Size => "size",
         };
@@ -244,10 +299,7 @@ impl Record {
         let run = self.runs.get(family);
         let (began, full) = (run.began, run.full);
         if *about != About::Reading {
-            self.metrics.add(name::RESTORE_FAILURES, &[&of], 1.0);
-            if !full {
-                self.metrics.add(name::PARTIAL_FAILURES, &[&of], 1.0);
-            }
+            self.step_failed(family);
         }
         if let Some(began) = began {
             self.observe_run(family, full, now.since_start.saturating_sub(began));
@@ -263,11 +315,7 @@ impl Record {
             .map_or(Duration::ZERO, |began| now.since_start.saturating_sub(began));
         self.observe_run(family, kind == RunKind::Full, took);
         self.metrics.set(name::LAST_SYNC, &[&of], now.wall);
-        for table in [TableName::Filter, TableName::Nat] {
-            let written = run.written.get(&table).copied().unwrap_or(0);
-            self.metrics
-                .set(name::RULES_LAST, &[&of, table.as_str()], as_f64(written as u64));
-        }
+        self.rules_written(family, &run.written);
         if let Some(state) = self.health.families.get_mut(family) {
             state.updated = now.since_start;
             state.progress = now.since_start;
@@ -279,6 +327,15 @@ impl Record {
         let kind = if full { name::SYNC_FULL } else { name::SYNC_PARTIAL };
         for name in [name::SYNC_DURATION, kind] {
             self.metrics.observe(name, &[&of], took.as_secs_f64());
+        }
+    }
+
+    /// The kernel has what happened at these times. A clock that runs ahead of ours makes it zero.
+    fn programmed(&mut self, family: Family, times: &[TriggerTime], now: Moment) {
+        for time in times {
+            let took = (now.wall - time.seconds()).max(0.0);
+            self.metrics
+                .observe(name::PROGRAMMING, &[&family.to_string()], took);
         }
     }
 
@@ -298,11 +355,23 @@ impl Record {
         }
     }
 
+    /// Whether a family was given something that it has not answered.
+    pub(crate) fn is_working(&self, family: Family) -> bool {
+        let state = self.health.families.get(family);
+        state.as_ref().is_some_and(|state| state.working_since.is_some())
+    }
+
     /// How the engine's families are doing. `engine_now` is the engine's time at `now`.
     pub(crate) fn look(&mut self, engine: &Engine, engine_now: Duration, now: Moment) {
         self.health.loop_seen = Some(now.since_start);
         if !engine.is_synced() {
             return;
+        }
+        let statuses = Family::ALL.into_iter().filter_map(|family| engine.status(family));
+        if statuses.map(|status| status.queued).sum::<usize>() == 0 {
+            // What needs no write is not pending for ever.
+            self.metrics.set(name::SERVICES_PENDING, &[], 0.0);
+            self.metrics.set(name::ENDPOINTS_PENDING, &[], 0.0);
         }
         for family in Family::ALL {
             let Some(status) = engine.status(family) else {
@@ -330,6 +399,13 @@ impl Record {
                 self.metrics
                     .set(name::LAST_QUEUED, &[&family.to_string()], now.wall);
             }
+            if status.queued == 0 && state.working_since.is_none() {
+                let times = self.programming.idle(family, status.refused);
+                self.programmed(family, &times, now);
+            }
+            if status.last_full_sync.is_some() {
+                self.count_rules(family, status.rules);
+            }
             let refused = as_f64(status.refused as u64);
             self.metrics.set(own::REFUSED, &[&family.to_string()], refused);
         }
@@ -345,6 +421,7 @@ impl Record {
             self.metrics
                 .set(own::OLDEST_PENDING, &[&family.to_string()], waits.as_secs_f64());
         }
+        self.remembered_age(now);
         self.metrics.clear(own::WATCH_AGE);
         for (kind, watch) in &self.health.watches {
             let age = now.since_start.saturating_sub(watch.heard);
@@ -353,19 +430,17 @@ impl Record {
         }
     }
 
+    /// The connection table could not be gone through.
+    pub(crate) fn not_reconciled(&mut self, family: Family) {
+        self.metrics.add(own::SWEEP_FAILURES, &[&family.to_string()], 1.0);
+    }
+
     /// The connection table was gone through.
     pub(crate) fn reconciled(&mut self, family: Family, took: Duration, deleted: u64) {
         let of = family.to_string();
         self.metrics
             .observe(name::RECONCILE_DURATION, &[&of], took.as_secs_f64());
         self.metrics.add(name::RECONCILE_DELETED, &[&of], as_f64(deleted));
-    }
-}
-
-fn count_rules(step: &Step, written: &mut BTreeMap<TableName, usize>) {
-    for (table, write) in &step.write {
-        let rules = write.chains.values().map(Vec::len).sum::<usize>();
-        *written.entry(*table).or_default() += rules + write.insert.len() + write.append.len();
     }
 }
 
@@ -381,10 +456,15 @@ fn note_word(kind: &NoteKind) -> &'static str {
     match kind {
         NoteKind::BadField { .. } => "BadField",
         NoteKind::Claimed { .. } => "Claimed",
+        NoteKind::ExternalIpNotAllowed { .. } => "ExternalIpNotAllowed",
+        NoteKind::BalancingIgnored { .. } => "BalancingIgnored",
         NoteKind::DuplicateEndpoint { .. } => "DuplicateEndpoint",
         NoteKind::NoLocalEndpoints { .. } => "NoLocalEndpoints",
     }
 }
+
+mod memory;
+mod modes;
 
 #[cfg(test)]
 mod tests;

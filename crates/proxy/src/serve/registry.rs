@@ -19,21 +19,34 @@ pub(crate) enum Shape {
 pub(crate) enum Bounds {
     /// 0.001 s and 14 doublings.
     Sync,
-    /// Of upstream's network programming latency: 0.25 s to 300 s.
+    /// Of upstream's network programming latency: 0, and 0.25 s to 300 s.
     Programming,
+    /// Of requests to the API server: 5 ms to a minute.
+    Request,
+    /// Of their bodies: 64 bytes to 16 MiB.
+    Bytes,
 }
 
 impl Bounds {
-    /// The upper bounds in seconds.
-    pub(crate) fn seconds(self) -> Vec<f64> {
+    /// The upper bounds, in seconds or bytes.
+    pub(crate) fn upper(self) -> Vec<f64> {
         match self {
             Bounds::Sync => (0..15).map(|k| 0.001 * f64::from(1 << k)).collect(),
             Bounds::Programming => {
                 let seconds = (1..60)
                     .chain((60..=115).step_by(5))
                     .chain((120..=300).step_by(30));
-                [0.25, 0.5].into_iter().chain(seconds.map(f64::from)).collect()
+                // Upstream's list begins with a zero too.
+                [0.0, 0.25, 0.5]
+                    .into_iter()
+                    .chain(seconds.map(f64::from))
+                    .collect()
             }
+            Bounds::Request => vec![0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0],
+            Bounds::Bytes => [6, 8, 9, 10, 12, 14, 16, 18, 20, 22, 24]
+                .into_iter()
+                .map(|power| f64::from(1 << power))
+                .collect(),
         }
     }
 }
@@ -91,14 +104,14 @@ impl Registry {
         *self.value(name, labels) = Value::Number(to);
     }
 
-    /// Observes a time in seconds.
-    pub(crate) fn observe(&mut self, name: &'static str, labels: &[&str], seconds: f64) {
+    /// Observes a time in seconds, or a number of bytes.
+    pub(crate) fn observe(&mut self, name: &'static str, labels: &[&str], amount: f64) {
         let bounds = self.bounds(name);
         if let Value::Histogram { counts, sum } = self.value(name, labels) {
-            *sum += seconds;
+            *sum += amount;
             let at = bounds
                 .iter()
-                .position(|bound| seconds <= *bound)
+                .position(|bound| amount <= *bound)
                 .unwrap_or(bounds.len());
             counts[at] += 1;
         }
@@ -107,6 +120,11 @@ impl Registry {
     /// Takes a family's series out; without any it is not printed.
     pub(crate) fn clear(&mut self, name: &'static str) {
         self.series.retain(|(of, _), _| *of != name);
+    }
+
+    /// Whether there is such a family.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.metrics.contains_key(name)
     }
 
     /// The value of one series, for tests.
@@ -120,7 +138,7 @@ impl Registry {
 
     fn bounds(&self, name: &'static str) -> Vec<f64> {
         match self.metric(name).shape {
-            Shape::Histogram(bounds) => bounds.seconds(),
+            Shape::Histogram(bounds) => bounds.upper(),
             Shape::Counter | Shape::Gauge => Vec::new(),
         }
     }
@@ -192,7 +210,7 @@ fn header(out: &mut String, metric: &Metric) {
 fn histogram(out: &mut String, metric: &Metric, labels: &[(&str, &str)], counts: &[u64], sum: f64) {
     let name = metric.name;
     let bounds = match metric.shape {
-        Shape::Histogram(bounds) => bounds.seconds(),
+        Shape::Histogram(bounds) => bounds.upper(),
         Shape::Counter | Shape::Gauge => Vec::new(),
     };
     let bucket = format!("{name}_bucket");
@@ -308,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_bounds_are_fifteen_and_eighty() {
-        assert_eq!(Bounds::Sync.seconds().len(), 15);
-        let programming = Bounds::Programming.seconds();
-        assert_eq!(programming.len(), 80);
-        assert_eq!(programming[..4], [0.25, 0.5, 1.0, 2.0]);
+    fn upstreams_bounds_are_fifteen_and_eighty_one() {
+        assert_eq!(Bounds::Sync.upper().len(), 15);
+        let programming = Bounds::Programming.upper();
+        assert_eq!(programming.len(), 81);
+        assert_eq!(programming[..5], [0.0, 0.25, 0.5, 1.0, 2.0]);
         assert_eq!(
-            programming[73..],
+            programming[74..],
             [120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0]
         );
     }

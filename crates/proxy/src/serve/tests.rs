@@ -9,6 +9,10 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+mod counts;
+mod explorer;
+mod inspect;
+
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
@@ -56,7 +60,12 @@ async fn up(router: Router) -> SocketAddr {
 }
 
 fn serving() -> Serving {
-    Serving::new(&KubeProxyConfiguration::defaults(), "n1".into()).0
+    Serving::new(
+        &KubeProxyConfiguration::defaults(),
+        "n1".into(),
+        ExplorerPage::Off,
+    )
+    .0
 }
 
 fn healthy() -> Serving {
@@ -156,6 +165,29 @@ async fn livez_tells_more_when_asked() {
 }
 
 #[tokio::test]
+async fn remembered_objects_show_in_a_header_and_change_nothing_else() {
+    let serving = healthy();
+    let at = up(pages::router(&serving)).await;
+    let age = "kube-proxy-rs-remembered-state-age";
+    for path in ["/healthz", "/livez"] {
+        assert_eq!(ask(at, "GET", path).await.header(age), None);
+    }
+    serving.source(&SourceEvent::Remembered(cluster::Remembered::InUse {
+        kinds: vec![],
+        changes: vec![],
+        age: Duration::from_mins(5),
+        objects: 0,
+    }));
+    for path in ["/healthz", "/livez"] {
+        let answer = ask(at, "GET", path).await;
+        let age: u64 = answer.header(age).expect("a header").parse().expect("seconds");
+        assert!(age >= 300, "{age}");
+        assert_eq!((answer.status, &answer.json()["healthy"]), (200, &json!(true)));
+        assert!(!answer.body.contains("emembered"), "{}", answer.body);
+    }
+}
+
+#[tokio::test]
 async fn other_paths_are_404_in_text() {
     for router in [pages::router(&serving()), metrics_pages::router(&serving())] {
         let answer = ask(up(router).await, "GET", "/healthz/").await;
@@ -174,6 +206,15 @@ async fn the_metrics_port_has_upstreams_pages() {
         ("/healthz", "ok"),
         ("/healthz/ping", "ok"),
         ("/healthz?verbose", "[+]ping ok\nhealthz check passed\n"),
+        ("/healthz?exclude=ping", "ok"),
+        (
+            "/healthz?verbose&exclude=ping",
+            "[+]ping excluded: ok\nhealthz check passed\n",
+        ),
+        (
+            "/healthz?exclude=x&verbose=1",
+            "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"x\"\nhealthz check passed\n",
+        ),
         ("/proxyMode", "iptables"),
     ] {
         let answer = ask(at, "GET", path).await;
@@ -186,8 +227,18 @@ async fn the_metrics_port_has_upstreams_pages() {
     assert_eq!(config["kind"], "KubeProxyConfiguration");
     assert_eq!(config["apiVersion"], "kubeproxy.config.k8s.io/v1alpha1");
     assert_eq!(config["iptables"]["syncPeriod"], "30s");
-    assert!(ask(at, "GET", "/statusz").await.body.contains("Paths: /configz "));
+    let slis = ask(at, "GET", "/metrics/slis").await.body;
+    let pinged = "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"} ";
+    let last = "kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n";
+    assert!(slis.contains(pinged) && slis.contains(last), "{slis}");
     assert_eq!(ask(at, "DELETE", "/metrics/slis").await.body, "metrics reset\n");
+    let slis = ask(at, "GET", "/metrics/slis").await.body;
+    assert!(
+        !slis.contains("ping") && slis.contains("process_start_time_seconds 1"),
+        "{slis}"
+    );
+    ask(at, "GET", "/healthz?exclude=ping").await;
+    assert!(!ask(at, "GET", "/metrics/slis").await.body.contains("ping"));
 }
 
 #[tokio::test]
@@ -227,7 +278,7 @@ async fn a_health_check_node_port_tells_how_many_endpoints_this_node_has() {
         (none.status, none.header("x-load-balancing-endpoint-weight")),
         (503, Some("0"))
     );
-    serving.record().local.v4.insert(
+    serving.record().local.v4.health.insert(
         service,
         LocalCount {
             port: 30_000,
@@ -276,7 +327,11 @@ async fn until(mut fact: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_told_and_opened_once_it_is_free_and_closed_when_unwanted() {
-    let (serving, receive) = Serving::new(&KubeProxyConfiguration::defaults(), "n1".into());
+    let (serving, receive) = Serving::new(
+        &KubeProxyConfiguration::defaults(),
+        "n1".into(),
+        ExplorerPage::Off,
+    );
     tokio::spawn(node_ports::serve(serving.clone(), receive));
     let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = other.local_addr().expect("an address");
@@ -304,7 +359,7 @@ async fn a_port_that_an_old_instance_holds_is_tried_again() {
         metrics_bind_address: String::new(),
         ..KubeProxyConfiguration::defaults()
     };
-    let (serving, _failure) = Serving::start(&config, "n1".into());
+    let (serving, _failure) = Serving::start(&config, "n1".into(), &PageOptions::default());
     let failures = || {
         serving
             .record()
@@ -326,171 +381,7 @@ async fn with_hard_fail_a_port_that_is_taken_ends_the_process() {
         bind_address_hard_fail: true,
         ..KubeProxyConfiguration::defaults()
     };
-    let (_serving, failure) = Serving::start(&config, "n1".into());
+    let (_serving, failure) = Serving::start(&config, "n1".into(), &PageOptions::default());
     let error = failure.wait().await;
     assert!(error.to_string().contains("healthz"), "{error}");
-}
-
-fn endpoint(ip: &str, node: &str, ready: bool) -> Value {
-    json!({"addresses": [ip], "nodeName": node, "conditions": {"ready": ready, "serving": true, "terminating": !ready}})
-}
-
-fn snapshot(endpoints: &[Value]) -> Snapshot {
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "lb", "namespace": "ns"},
-        "spec": {
-            "type": "LoadBalancer", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"],
-            "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
-            "ports": [
-                {"name": "a", "port": 80, "nodePort": 30080, "protocol": "TCP"},
-                {"name": "b", "port": 81, "nodePort": 30081, "protocol": "TCP"},
-            ],
-        },
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "lb-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "lb"}},
-        "ports": [{"name": "a", "port": 8080, "protocol": "TCP"}, {"name": "b", "port": 8081, "protocol": "TCP"}],
-        "endpoints": endpoints,
-    });
-    let mut snapshot = Snapshot::new();
-    for document in [service, slice] {
-        let decoded = decode(document);
-        for object in decoded.objects {
-            snapshot.apply(Change::Apply(object));
-        }
-    }
-    snapshot
-}
-
-fn counted(endpoints: &[Value]) -> local::Counted {
-    let facts = NodeFacts {
-        name: "n1".into(),
-        ..NodeFacts::default()
-    };
-    local::count(
-        &snapshot(endpoints),
-        Family::V4,
-        &facts,
-        &model::Settings::default(),
-    )
-}
-
-#[test]
-fn ready_addresses_of_this_node_count_once_over_all_ports_and_terminating_ones_do_not() {
-    let counted = counted(&[
-        endpoint("192.0.2.1", "n1", true),
-        endpoint("192.0.2.2", "n1", true),
-        endpoint("192.0.2.3", "n1", false),
-        endpoint("192.0.2.4", "n2", true),
-    ]);
-    let expected = LocalCount {
-        port: 30_999,
-        endpoints: 2,
-    };
-    assert_eq!(counted.health.values().collect::<Vec<_>>(), [&expected]);
-    assert_eq!((counted.no_local_internal, counted.no_local_external), (0, 0));
-}
-
-#[test]
-fn when_the_last_local_endpoint_goes_the_port_counts_none_and_the_dropped_ports_are_counted() {
-    let counted = counted(&[endpoint("192.0.2.4", "n2", true)]);
-    assert_eq!(
-        counted
-            .health
-            .values()
-            .map(|count| count.endpoints)
-            .collect::<Vec<_>>(),
-        [0]
-    );
-    assert_eq!((counted.no_local_internal, counted.no_local_external), (0, 2));
-}
-
-/// An engine of IPv4 on node n1 that knows this cluster.
-fn engine_of(endpoints: &[Value]) -> Engine {
-    let capabilities = iptables::build::Capabilities {
-        masquerade_ports: iptables::ast::Ports::Kept,
-        nfacct: iptables::build::Nfacct::Absent,
-    };
-    let host = engine::Host {
-        families: PerFamily {
-            v4: Some(capabilities),
-            v6: None,
-        },
-        invalid: iptables::build::InvalidPackets::Passed,
-    };
-    let facts = NodeFacts {
-        name: "n1".into(),
-        ..NodeFacts::default()
-    };
-    let config = engine::EngineConfig::default();
-    let mut engine = Engine::new(model::Settings::default(), facts, &host, &config);
-    for object in snapshot(endpoints).into_objects() {
-        engine.handle(engine::Event::Changed(Change::Apply(object)), Duration::ZERO);
-    }
-    for kind in [cluster::Kind::Service, cluster::Kind::Slice] {
-        engine.handle(engine::Event::Listed(kind), Duration::ZERO);
-    }
-    engine
-}
-
-/// Lets the engine do what it wants at this time; the kernel says yes or no to all of it.
-fn turn(serving: &Serving, engine: &mut Engine, second: u64, takes: bool) {
-    let now = Duration::from_secs(second);
-    while let Some(effect) = engine.next(Family::V4, now) {
-        serving.began(Family::V4, &effect);
-        let answer = match effect {
-            Effect::Commit(_) if takes => engine::Answer::Committed,
-            Effect::Commit(_) => engine::Answer::CommitFailed(engine::Failure {
-                cause: engine::Cause::Host,
-                text: "busy".into(),
-            }),
-            Effect::Observe { .. } => engine::Answer::Observed {
-                generation: None,
-                observation: Box::new(iptables::diff::observe::Observation::new(Family::V4)),
-            },
-        };
-        serving.answered(Family::V4);
-        engine.handle(engine::Event::Answer(Family::V4, answer), now);
-    }
-    for report in engine.take_reports() {
-        serving.report(&report);
-    }
-    serving.look(engine, now);
-}
-
-#[test]
-fn a_health_check_node_port_changes_its_count_when_the_rules_change_and_not_before() {
-    let serving = serving();
-    let local = || {
-        serving
-            .record()
-            .local
-            .v4
-            .values()
-            .map(|count| count.endpoints)
-            .next()
-    };
-    let mut engine = engine_of(&[endpoint("192.0.2.1", "n1", true)]);
-    turn(&serving, &mut engine, 0, false);
-    assert_eq!(local(), None);
-    assert!(serving.0.wanted.borrow().is_empty());
-    turn(&serving, &mut engine, 20, true);
-    assert_eq!(local(), Some(1));
-    let wanted = serving.0.wanted.borrow().clone();
-    let listener = Listener {
-        port: 30_999,
-        addresses: vec![IpAddr::from([0, 0, 0, 0])],
-    };
-    assert_eq!(wanted.into_values().collect::<Vec<_>>(), [listener]);
-    for object in snapshot(&[endpoint("192.0.2.4", "n2", true)]).into_objects() {
-        engine.handle(
-            engine::Event::Changed(Change::Apply(object)),
-            Duration::from_secs(30),
-        );
-    }
-    turn(&serving, &mut engine, 32, false);
-    assert_eq!(local(), Some(1), "the rules still send to the endpoint that was");
-    turn(&serving, &mut engine, 60, true);
-    assert_eq!(local(), Some(0));
 }

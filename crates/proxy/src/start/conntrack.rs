@@ -1,5 +1,5 @@
-//! Conntrack's limits and timeouts: read first, written only where they fall short, and no reason to stop (control.md 3.4,
-//! with the difference that upstream ends when it may not write).
+//! Conntrack's limits and timeouts: read first, written only where they fall short, and no reason to stop
+//! (upstream ends when it may not write).
 
 use config::types::ConntrackConfiguration;
 use config::{GoDuration, KubeProxyConfiguration};
@@ -35,7 +35,7 @@ impl Want {
     }
 }
 
-/// The number of entries to allow; `None` leaves the limit alone (control.md 3.4).
+/// The number of entries to allow; `None` leaves the limit alone (upstream `getConntrackMax`).
 fn limit(cores: i64, per_core: i64, min: i64) -> Option<i64> {
     if per_core <= 0 {
         return None;

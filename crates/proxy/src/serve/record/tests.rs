@@ -1,11 +1,11 @@
 use super::*;
 use engine::{Failure, StepSize};
 use iptables::ast::ChainName;
-use iptables::plan::TableWrite;
+use iptables::plan::{Step, TableWrite};
 use model::object::{Eligibility, Node, ObjectRef, SliceName};
 
 fn record() -> Record {
-    let mut record = Record::new("n1".into(), Duration::from_mins(1));
+    let mut record = Record::new(Mode::Iptables, "n1".into(), Duration::from_mins(1));
     record.health.families.v4 = Some(FamilyHealth::default());
     record
 }
@@ -153,10 +153,7 @@ fn a_step_that_goes_through_is_progress_and_an_answer_ends_the_work() {
 }
 
 fn slice_gone() -> SourceEvent {
-    let name = SliceName {
-        namespace: "ns".into(),
-        name: "a-1".into(),
-    };
+    let name = SliceName::new("ns", "a-1");
     SourceEvent::Change(Change::Delete(ObjectRef::Slice(name)))
 }
 
@@ -320,6 +317,27 @@ fn changed_service(port: u64) -> Change {
     Change::Apply(object.expect("a service"))
 }
 
+/// All that the engine does at one moment, every step answered by `answer`.
+fn turn(engine: &mut Engine, record: &mut Record, now: Moment, mut answer: impl FnMut() -> engine::Answer) {
+    while let Some(effect) = engine.next(Family::V4, now.since_start) {
+        record.began(Family::V4, &effect, now);
+        let answer = match effect {
+            Effect::Commit(_) => answer(),
+            Effect::Observe { .. } => engine::Answer::Observed {
+                generation: None,
+                observation: Box::new(iptables::diff::observe::Observation::new(Family::V4)),
+            },
+            Effect::NftCommit(_) | Effect::NftObserve(_) => panic!("of nftables mode"),
+        };
+        record.answered(Family::V4);
+        engine.handle(engine::Event::Answer(Family::V4, answer), now.since_start);
+    }
+    for report in engine.take_reports() {
+        record.report(&report, now);
+    }
+    record.look(engine, now.since_start, now);
+}
+
 /// Runs the engine for some seconds, one event each, every step answered by `answer`; says what both pages say at the end.
 fn run_for(seconds: u64, mut answer: impl FnMut() -> engine::Answer) -> (bool, bool) {
     let mut engine = engine();
@@ -332,22 +350,7 @@ fn run_for(seconds: u64, mut answer: impl FnMut() -> engine::Answer) -> (bool, b
             engine::Event::Changed(changed_service(second + 1)),
             now.since_start,
         );
-        while let Some(effect) = engine.next(Family::V4, now.since_start) {
-            record.began(Family::V4, &effect, now);
-            let answer = match effect {
-                Effect::Commit(_) => answer(),
-                Effect::Observe { .. } => engine::Answer::Observed {
-                    generation: None,
-                    observation: Box::new(iptables::diff::observe::Observation::new(Family::V4)),
-                },
-            };
-            record.answered(Family::V4);
-            engine.handle(engine::Event::Answer(Family::V4, answer), now.since_start);
-        }
-        for report in engine.take_reports() {
-            record.report(&report, now);
-        }
-        record.look(&engine, now.since_start, now);
+        turn(&mut engine, &mut record, now, &mut answer);
     }
     let ask = |question| record.health.ask(question, Duration::from_secs(seconds)).is_ok();
     (
@@ -386,4 +389,106 @@ fn two_failures_and_then_success_are_healthy() {
         engine::Answer::Committed
     };
     assert_eq!(run_for(70, answer), (true, true));
+}
+
+/// A slice of service `a` with that many endpoints, that changed at this second of [`at`].
+fn triggered(second: u64, endpoints: u8) -> Change {
+    let time = format!("1970-01-01T00:16:40.{second}Z");
+    let addresses = (1..=endpoints).map(|n| serde_json::json!({"addresses": [format!("10.244.0.{n}")]}));
+    let document = serde_json::json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "a-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "a"},
+                     "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": time}},
+        "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
+        "endpoints": addresses.collect::<Vec<_>>(),
+    });
+    let object = model::object::decode(document).objects.into_iter().next();
+    Change::Apply(object.expect("a slice"))
+}
+
+#[test]
+fn a_change_counts_its_latency_when_the_kernel_has_it_and_the_rules_are_counted() {
+    let (mut engine, mut record) = (engine(), record());
+    record.programming = Programming::since(Duration::from_secs(1000));
+    record.programming.serves(Family::V4);
+    let give = |record: &mut Record, engine: &mut Engine, change: Change, now: Moment| {
+        record.source(&SourceEvent::Change(change.clone()), now);
+        record.programming.given(&change, now.since_start);
+        engine.handle(engine::Event::Changed(change), now.since_start);
+    };
+    let latencies = |record: &Record| {
+        let text = record.metrics.text();
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix("kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"} ")
+        });
+        line.map_or(0, |count| count.parse().expect("a count"))
+    };
+    let rules = |record: &Record| record.metrics.number(name::RULES_TOTAL, &["IPv4", "nat"]);
+
+    give(&mut record, &mut engine, changed_service(80), at(1));
+    turn(&mut engine, &mut record, at(1), || engine::Answer::Committed);
+    let none = rules(&record).expect("a count");
+    give(&mut record, &mut engine, triggered(1, 1), at(3));
+    turn(&mut engine, &mut record, at(3), || refuse(Cause::Host));
+    assert_eq!((latencies(&record), rules(&record)), (0, Some(none)));
+    turn(&mut engine, &mut record, at(60), || engine::Answer::Committed);
+    assert_eq!(latencies(&record), 1, "{}", record.metrics.text());
+    // A dispatch rule, one in the service's chain (nothing tells pods from others here), two in the endpoint's.
+    assert_eq!(rules(&record), Some(none + 4.0));
+
+    // The same endpoints with a later time: nothing is to be written, and nothing stays pending.
+    give(&mut record, &mut engine, triggered(2, 1), at(70));
+    assert_eq!(record.metrics.number(name::ENDPOINTS_PENDING, &[]), Some(1.0));
+    turn(&mut engine, &mut record, at(70), || {
+        panic!("there is nothing to write")
+    });
+    assert_eq!(record.metrics.number(name::ENDPOINTS_PENDING, &[]), Some(0.0));
+    assert_eq!(latencies(&record), 2);
+}
+
+/// What is asked of nftables mode: its own two counters, and none of iptables mode's series.
+#[test]
+fn nftables_mode_counts_failures_as_its_own_and_has_no_series_of_iptables_mode() {
+    use nftables::step::{FrameStep, Step as NftStep};
+    let mut record = Record::new(Mode::Nftables, "n1".into(), Duration::from_mins(1));
+    record.health.families.v4 = Some(FamilyHealth::default());
+    let failed = Report::Failed {
+        family: Family::V4,
+        failure: Failure {
+            cause: Cause::Content,
+            text: "no".into(),
+        },
+        in_a_row: 1,
+        about: About::Step,
+        retry_at: Duration::ZERO,
+    };
+    let clearing = NftStep {
+        frame: vec![FrameStep::DeleteChains(Vec::new())],
+        ..NftStep::default()
+    };
+    let counts = |record: &Record| {
+        [name::NFT_FAILURES, name::NFT_CLEANUP_FAILURES].map(|name| record.metrics.number(name, &["IPv4"]))
+    };
+    record.began(Family::V4, &Effect::NftCommit(clearing), at(1));
+    record.report(&failed, at(2));
+    assert_eq!(counts(&record), [None, Some(1.0)]);
+    record.began(Family::V4, &Effect::NftCommit(NftStep::default()), at(3));
+    record.report(&failed, at(4));
+    assert_eq!(counts(&record), [Some(1.0), Some(1.0)]);
+    record.began(
+        Family::V4,
+        &Effect::NftObserve(nftables::step::Reading::Everything),
+        at(5),
+    );
+    record.began(Family::V4, &Effect::NftCommit(NftStep::default()), at(5));
+    record.report(&in_sync(RunKind::Full), at(7));
+    let text = record.metrics.text();
+    assert!(
+        text.contains("kubeproxy_sync_full_proxy_rules_duration_seconds_sum{ip_family=\"IPv4\"} 2\n"),
+        "{text}"
+    );
+    let others = text
+        .lines()
+        .filter(|line| line.contains("kubeproxy_") && line.contains("iptables_"));
+    assert_eq!(others.count(), 0, "{text}");
 }
