@@ -1,9 +1,9 @@
 //! The daemon: flags and configuration in, [`proxy`] running.
 
-use crate::daemon_args::{Act, DaemonArgs, Flags, UsageError, node_name};
+use crate::daemon_args::{Act, DaemonArgs, Flags, UsageError, check_logging, node_name};
 use crate::{log, version};
 use anyhow::{Context, Result, bail};
-use proxy::{From, ProxyOptions};
+use proxy::{From, PageOptions, ProxyOptions, Verbosity};
 use std::path::Path;
 
 /// Runs until killed, or until what was asked for is done.
@@ -18,14 +18,19 @@ pub fn run(words: &[String]) -> Result<(), DaemonError> {
     }
     flags.deprecations().for_each(|line| eprintln!("{line}"));
     let args = flags.complete()?;
-    log::start(&args.config.logging);
+    check_logging(&args.config)?;
+    let verbosity = log::start(&args.config.logging);
+    for (name, value) in &args.flags {
+        tracing::info!(target: log::PLAIN, v = 1, "FLAG: --{name}={value:?}");
+    }
+    args.check()?;
     args.warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
     if !args.without_effect.is_empty() {
         tracing::info!(names = %args.without_effect.join(", "), "accepted, and without effect here");
     }
-    Ok(act(args)?)
+    Ok(act(args, verbosity)?)
 }
 
 /// Why the daemon ended.
@@ -39,7 +44,7 @@ pub enum DaemonError {
     Failed(#[from] anyhow::Error),
 }
 
-fn act(args: DaemonArgs) -> Result<()> {
+fn act(args: DaemonArgs, verbosity: Verbosity) -> Result<()> {
     match &args.act {
         Act::WriteConfig(path) => write_config(path, &args),
         Act::CleanUp => clean_up(),
@@ -48,7 +53,7 @@ fn act(args: DaemonArgs) -> Result<()> {
             tracing::info!("System initialized and --init-only specified");
             Ok(())
         }
-        Act::Serve => serve(args),
+        Act::Serve => serve(args, verbosity),
     }
 }
 
@@ -62,7 +67,7 @@ fn write_config(path: &Path, args: &DaemonArgs) -> Result<()> {
 fn clean_up() -> Result<()> {
     let failures = proxy::clean_up();
     for failure in &failures {
-        tracing::error!(error = %failure, "rules stay");
+        tracing::error!(error = %cluster::chain(failure), "rules stay");
     }
     if !failures.is_empty() {
         bail!("encountered an error while tearing down rules");
@@ -70,7 +75,7 @@ fn clean_up() -> Result<()> {
     Ok(())
 }
 
-fn serve(args: DaemonArgs) -> Result<()> {
+fn serve(args: DaemonArgs, verbosity: Verbosity) -> Result<()> {
     let node_name = node_name(&args.config)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %node_name, "kube-proxy-rs starts");
     let options = ProxyOptions {
@@ -80,6 +85,12 @@ fn serve(args: DaemonArgs) -> Result<()> {
         },
         node_name: node_name.as_str().into(),
         tcp: args.tcp,
+        pages: PageOptions {
+            flags: args.flags,
+            verbosity,
+            explorer: args.explorer,
+        },
+        state: args.state,
         config: args.config,
     };
     proxy::set_oom_score(options.config.oom_score_adj.unwrap_or(-999));
@@ -112,6 +123,7 @@ fn die_by_signals_even_as_first_process() -> Result<()> {
         let mut signals = signal(kind).context("cannot listen for signals")?;
         tokio::spawn(async move {
             signals.recv().await;
+            log::flush();
             // What a shell says of a process that a signal ended.
             std::process::exit(128 + number);
         });

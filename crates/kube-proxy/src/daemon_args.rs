@@ -1,17 +1,23 @@
 //! The daemon's flags: kube-proxy's own (a table in [`config::flags`]), and ours beside them.
 
+mod help;
+mod own;
+mod values;
+
+pub use help::add_to;
+
+use own::{CUT_GONE_TCP, EXPLORER, OWN};
+
+use crate::external_ips;
+use crate::state_args::{self, STATE_DIR, STATE_MAX_AGE};
 use crate::version::{self, Version};
 use anyhow::{Context, Result, anyhow, bail};
-use clap::{Arg, ArgAction, Command};
 use config::KubeProxyConfiguration;
 use config::flags::{Effect, FLAGS, Flag, FlagKind, WithConfig};
 use config::words::{self, WordError};
-use proxy::TcpOption;
+use proxy::{ExplorerPage, StateFolder, TcpOption};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Ours: upstream never cuts TCP connections.
-const CUT_GONE_TCP: &str = "conntrack-cut-gone-tcp";
 
 /// What the daemon is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,104 +46,18 @@ pub struct DaemonArgs {
     pub manifests: Option<PathBuf>,
     /// `--conntrack-cut-gone-tcp`, which counts beside `--config`.
     pub tcp: TcpOption,
+    /// `--explorer`, which counts beside `--config`.
+    pub explorer: ExplorerPage,
+    /// `--state-dir` and `--state-max-age`, which count beside `--config`.
+    pub state: Option<StateFolder>,
     /// What was odd and goes to the log: unknown fields, flags that a file replaces.
     pub warnings: Vec<String>,
     /// What is accepted and does nothing.
     pub without_effect: Vec<String>,
-}
-
-/// Flags that fill no field of the configuration.
-const OWN: [(&str, FlagKind, &str, &str); 12] = [
-    (
-        "boot-id-file",
-        FlagKind::Value,
-        "path",
-        "Accepted, without effect",
-    ),
-    (
-        "cleanup",
-        FlagKind::Bool,
-        "true|false",
-        "Remove the rules that kube-proxy wrote, and end",
-    ),
-    (
-        "config",
-        FlagKind::Value,
-        "path",
-        "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --conntrack-cut-gone-tcp, --hostname-override and the logging flags",
-    ),
-    (
-        CUT_GONE_TCP,
-        FlagKind::Bool,
-        "true|false",
-        "Cut TCP connections to an endpoint that no slice of its service lists any more, so that clients need not wait for a timeout; never done without it",
-    ),
-    (
-        "hostname-override",
-        FlagKind::Value,
-        "name",
-        "The Node's name, if it is not the host's",
-    ),
-    (
-        "init-only",
-        FlagKind::Bool,
-        "true|false",
-        "Prepare the host as root, and end",
-    ),
-    (
-        "machine-id-file",
-        FlagKind::Value,
-        "path",
-        "Accepted, without effect",
-    ),
-    (
-        "manifests",
-        FlagKind::Value,
-        "path",
-        "A file or folder of manifests to take objects from, watched, in place of an API server",
-    ),
-    (
-        "master",
-        FlagKind::Value,
-        "url",
-        "The API server's URL, in place of the kubeconfig's",
-    ),
-    (
-        "version",
-        FlagKind::Bool,
-        "true|raw|vX.Y.Z",
-        "Print the version, and end",
-    ),
-    (
-        "write-config-to",
-        FlagKind::Value,
-        "path",
-        "Write the configuration in effect to this file, and end",
-    ),
-    ("help", FlagKind::Bool, "true|false", "Print help"),
-];
-
-/// Adds the daemon's flags to the command, for its help.
-pub fn add_to(command: Command) -> Command {
-    let own = OWN
-        .iter()
-        .filter(|(name, ..)| *name != "help")
-        .map(|(name, _, value_name, help)| Arg::new(*name).long(*name).value_name(*value_name).help(*help));
-    command.args(own).args(FLAGS.iter().map(arg))
-}
-
-fn arg(flag: &'static Flag) -> Arg {
-    let arg = Arg::new(flag.name)
-        .long(flag.name)
-        .value_name(flag.value_name)
-        .help(flag.help)
-        .hide(flag.deprecated.is_some())
-        .action(ArgAction::Append);
-    let arg = if flag.name == "v" { arg.short('v') } else { arg };
-    match flag.effect {
-        Effect::AsSaid => arg,
-        Effect::NotYet => arg.help_heading("Accepted, without effect so far"),
-    }
+    /// Every flag and its value, by name.
+    pub flags: Vec<(String, String)>,
+    /// What is wrong with a flag that cannot be told from the configuration.
+    refused: Option<&'static str>,
 }
 
 /// Why the command line was not understood; upstream says these without a log line.
@@ -210,8 +130,12 @@ impl Flags {
 
     fn take_own(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
+            STATE_MAX_AGE => drop(state_args::max_age(value)?),
             "version" => self.version = version::asked(value)?,
-            "cleanup" | "init-only" | "help" | CUT_GONE_TCP => drop(config::flags::parse_bool(value)?),
+            "cleanup" | "init-only" | "help" | CUT_GONE_TCP | EXPLORER => {
+                config::flags::parse_bool(value)?;
+            }
+            external_ips::FLAG => external_ips::allow(&mut self.config, value)?,
             _ => {}
         }
         Ok(())
@@ -261,21 +185,27 @@ impl Flags {
             .configuration(file.as_deref(), &mut warnings)
             .context("failed complete")?;
         gates(&config, &mut warnings, &mut without_effect).context("failed complete")?;
-        check(&config)?;
-        if file.is_none() {
-            self.check_empty_cidr(&config)?;
-        }
         without_effect.extend(self.idle_flags(file.is_some()));
-        if file.is_some() {
-            without_effect.extend(config::without_effect(&config).into_iter().map(str::to_owned));
-        }
+        // Flags that do nothing are named as flags; whether one of logging does depends on the others.
+        let fields = config::without_effect(&config).into_iter();
+        let fields = fields.filter(|field| file.is_some() || field.starts_with("logging."));
+        without_effect.extend(fields.map(str::to_owned));
         Ok(DaemonArgs {
+            // With a file these variables are what nobody reads, as upstream has it.
+            flags: self.values(if file.is_some() { &self.config } else { &config }),
+            refused: self.empty_cidr(&config).filter(|_| file.is_none()),
             act: self.act(),
             tcp: if self.is_on(CUT_GONE_TCP) {
                 TcpOption::CutGone
             } else {
                 TcpOption::Never
             },
+            explorer: if self.is_on(EXPLORER) {
+                ExplorerPage::On
+            } else {
+                ExplorerPage::Off
+            },
+            state: self.state(),
             master: self.text("master").map(str::to_owned),
             manifests: self.text("manifests").map(PathBuf::from),
             config_file: file,
@@ -285,6 +215,14 @@ impl Flags {
         })
     }
 
+    fn state(&self) -> Option<StateFolder> {
+        state_args::folder(
+            self.text("manifests"),
+            self.text(STATE_DIR),
+            self.text(STATE_MAX_AGE),
+        )
+    }
+
     /// Flags that were given, count, and do nothing here.
     fn idle_flags(&self, with_file: bool) -> impl Iterator<Item = String> {
         let counts = move |flag: &&Flag| !with_file || flag.with_config == WithConfig::FlagWins;
@@ -292,6 +230,8 @@ impl Flags {
         let names = ["boot-id-file", "machine-id-file"]
             .into_iter()
             .chain(of_table.filter(counts).map(|flag| flag.name));
+        let no_state = self.state().is_none();
+        let names = names.chain([STATE_DIR, STATE_MAX_AGE].into_iter().filter(move |_| no_state));
         names
             .filter(|name| self.given.contains_key(*name))
             .map(|name| format!("--{name}"))
@@ -312,6 +252,9 @@ impl Flags {
                         .map_err(|reason| anyhow!("--{}: {reason}", flag.name))?;
                 }
                 config.logging.vmodule.extend(of_file);
+                config
+                    .allowed_external_ips
+                    .clone_from(&self.config.allowed_external_ips);
                 warnings.extend(self.replaced());
                 config
             }
@@ -351,15 +294,26 @@ impl Flags {
             .map(|flag| format!("flag --{} is ignored, since --config is given", flag.name))
     }
 
-    /// An empty `--cluster-cidr` is one CIDR that is none; an empty field of a file is no CIDR at all (control.md 1.4).
-    fn check_empty_cidr(&self, config: &KubeProxyConfiguration) -> Result<()> {
+    /// An empty `--cluster-cidr` is one CIDR that is none; an empty field of a file is no CIDR at all.
+    fn empty_cidr(&self, config: &KubeProxyConfiguration) -> Option<&'static str> {
         let empty = self.given.get("cluster-cidr").is_some_and(String::is_empty);
-        if empty && config.detect_local_mode == "ClusterCIDR" {
-            bail!(
-                "failed validate: KubeProxyConfiguration.DetectLocalConfiguration.ClusterCIDRs[0]: Invalid value: \"\": must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
-            );
+        (empty && config.detect_local_mode == "ClusterCIDR").then_some(
+            "failed validate: KubeProxyConfiguration.DetectLocalConfiguration.ClusterCIDRs[0]: Invalid value: \"\": must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
+        )
+    }
+}
+
+impl DaemonArgs {
+    /// What is wrong with the configuration, all at once.
+    ///
+    /// # Errors
+    /// One error with all faults.
+    pub fn check(&self) -> Result<()> {
+        check_all("failed validate", &config::validate(&self.config))?;
+        match self.refused {
+            Some(words) => bail!(words),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -405,9 +359,6 @@ fn gates(
     Ok(())
 }
 
-/// Largest configuration file that is read, in bytes. It comes from a `ConfigMap`, which holds a megabyte.
-const LARGEST_CONFIG: u64 = 4 << 20;
-
 /// Reads a configuration file; unknown fields become warnings.
 ///
 /// # Errors
@@ -436,16 +387,9 @@ pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyC
     Ok(decoded.config)
 }
 
-/// The text of a file. A pipe would make us wait for whoever writes, and a device may never end.
 fn read_config(path: &Path) -> std::io::Result<String> {
-    let meta = std::fs::metadata(path)?;
-    if !meta.is_file() && !meta.is_dir() {
-        return Err(std::io::Error::other("is no regular file"));
-    }
-    if meta.len() > LARGEST_CONFIG {
-        return Err(std::io::Error::other("is larger than a configuration can be"));
-    }
-    std::fs::read_to_string(path)
+    let content = proxy::read_config(path)?;
+    String::from_utf8(content).map_err(|_| std::io::Error::other("is no UTF-8"))
 }
 
 /// Everything that is invalid, at once; logging first, as upstream has it.
@@ -453,22 +397,28 @@ fn read_config(path: &Path) -> std::io::Result<String> {
 /// # Errors
 /// One error with all faults.
 pub fn check(config: &KubeProxyConfiguration) -> Result<()> {
-    let stages = [
-        ("initialize logging", config::validate_logging(config)),
-        ("failed validate", config::validate(config)),
-    ];
-    for (stage, faults) in stages {
-        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        match faults.as_slice() {
-            [] => {}
-            [one] => bail!("{stage}: {one}"),
-            many => bail!("{stage}: [{}]", many.join(", ")),
-        }
-    }
-    Ok(())
+    check_logging(config)?;
+    check_all("failed validate", &config::validate(config))
 }
 
-/// The Node's name as upstream finds it (control.md 3.1 row 4).
+/// What is wrong with how to log, which must be known before anything is.
+///
+/// # Errors
+/// One error with all faults.
+pub fn check_logging(config: &KubeProxyConfiguration) -> Result<()> {
+    check_all("initialize logging", &config::validate_logging(config))
+}
+
+fn check_all(stage: &str, faults: &[config::FieldError]) -> Result<()> {
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    match faults.as_slice() {
+        [] => Ok(()),
+        [one] => bail!("{stage}: {one}"),
+        many => bail!("{stage}: [{}]", many.join(", ")),
+    }
+}
+
+/// The Node's name as upstream finds it: trimmed, in lower case.
 ///
 /// # Errors
 /// When the host has none to tell.

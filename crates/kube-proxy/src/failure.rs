@@ -5,6 +5,7 @@
 use crate::daemon::DaemonError;
 use crate::log;
 use anyhow::Error;
+use explain::page::harmless;
 use std::io;
 use std::process::ExitCode;
 
@@ -15,6 +16,8 @@ pub enum Answer {
     Clean,
     /// Differences or findings.
     Findings,
+    /// Nothing was found, and too little could be looked at; what, has been told.
+    Blind,
 }
 
 /// Ends a tool.
@@ -22,6 +25,7 @@ pub fn tool(result: Result<Answer, Error>) -> ExitCode {
     match result {
         Ok(Answer::Clean) => ExitCode::SUCCESS,
         Ok(Answer::Findings) => ExitCode::from(1),
+        Ok(Answer::Blind) => ExitCode::from(2),
         // Whoever reads our output has seen enough: `kube-proxy render ... | head` is no failure.
         Err(err) if is_closed_pipe(&err) => ExitCode::SUCCESS,
         Err(err) => {
@@ -33,9 +37,12 @@ pub fn tool(result: Result<Answer, Error>) -> ExitCode {
 
 /// Ends the daemon: a log line, or the one line that upstream writes about its command line.
 pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
-    match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(DaemonError::Usage(err)) => anstream::eprintln!("Error: {err}"),
+    let code = match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(DaemonError::Usage(err)) => {
+            anstream::eprintln!("Usage: kube-proxy [flags]\nkube-proxy --help lists them.\n\nError: {err}");
+            ExitCode::from(1)
+        }
         Err(DaemonError::Failed(err)) => {
             // What is wrong with a configuration is said whole, however much it is; causes of others may be endless.
             let err = if err.chain().len() == 1 {
@@ -55,9 +62,11 @@ pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
                 );
                 anstream::eprintln!("{line}");
             }
+            ExitCode::from(1)
         }
-    }
-    ExitCode::from(1)
+    };
+    log::flush();
+    code
 }
 
 /// Who was asked, which decides the status of bad arguments.
@@ -90,7 +99,8 @@ fn is_closed_pipe(err: &Error) -> bool {
 
 /// The chain of causes in one line: what was attempted, then why not.
 fn print(err: &Error) {
-    anstream::eprintln!("kube-proxy: {}", causes(err));
+    // Lines of somebody's dump may be among the words.
+    anstream::eprintln!("kube-proxy: {}", harmless(&causes(err)));
 }
 
 fn causes(err: &Error) -> String {

@@ -5,12 +5,21 @@
 mod daemon;
 mod daemon_args;
 mod demo;
+mod diff;
+mod doctor;
+mod explain;
+mod explore;
+mod external_ips;
 mod failure;
+mod finding_json;
 mod input;
 mod lab;
 mod log;
+mod manual;
 mod render;
+mod state_args;
 mod trace;
+mod verify;
 mod version;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -24,8 +33,22 @@ enum Tool {
     Render(render::Args),
     /// Show every way a packet can take through rules, and where it ends.
     Trace(trace::Args),
+    /// Say why a Service can or cannot be reached, in the words of its objects.
+    Explain(explain::Args),
+    /// Say what is wrong with a host: tools, kernel, settings, firewalls, what other software does.
+    Doctor(doctor::Args),
+    /// Say whether a host's rules are what the objects ask for, and what differs.
+    Verify(verify::Args),
+    /// Say what becomes otherwise of traffic between two clusters, two nodes or two hosts' rules.
+    Diff(diff::Args),
+    /// Look at services, endpoints, rules and paths in a browser.
+    Explore(explore::Args),
     /// A small cluster out of network namespaces, to try things with real packets.
     Lab(lab::Args),
+    /// Print what a shell needs to complete commands and flags.
+    Completion(manual::CompletionArgs),
+    /// Print the manual page, or write one for every command.
+    Man(manual::ManArgs),
 }
 
 #[derive(clap::Parser)]
@@ -35,10 +58,11 @@ enum Tool {
     long_about = None,
     after_help = "Without a command it is the daemon. Examples:
   kube-proxy --config /var/lib/kube-proxy/config.conf
-  kube-proxy --kubeconfig /etc/kubernetes/kube-proxy.conf --hostname-override node-a
+  kube-proxy --kubeconfig /etc/kubernetes/kube-proxy.conf -v 2
   kube-proxy --manifests ./cluster --hostname-override node-a
 
-Exit status: of the daemon 1 when it cannot start; of the commands 1 for findings, 2 when there is no answer.",
+Exit status: of the daemon 1 when it cannot start;
+of the commands 1 for findings, 2 when there is no answer.",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true
@@ -65,6 +89,7 @@ fn main() -> ExitCode {
     }
     let asked = if is_tool { Asked::Tool } else { Asked::Daemon };
     let help = vec!["kube-proxy".to_owned(), "--help".to_owned()];
+    let whole = command.clone();
     let matches = match command.try_get_matches_from(if is_tool { words } else { help }) {
         Ok(matches) => matches,
         Err(err) => return failure::usage(&err, asked),
@@ -73,7 +98,14 @@ fn main() -> ExitCode {
     match cli.tool {
         Some(Tool::Render(args)) => failure::tool(render::run(&args)),
         Some(Tool::Trace(args)) => failure::tool(trace::run(&args)),
+        Some(Tool::Explain(args)) => failure::tool(explain::run(&args)),
+        Some(Tool::Doctor(args)) => failure::tool(doctor::run(&args)),
+        Some(Tool::Verify(args)) => failure::tool(verify::run(&args)),
+        Some(Tool::Diff(args)) => failure::tool(diff::run(&args)),
+        Some(Tool::Explore(args)) => failure::tool(explore::run(&args)),
         Some(Tool::Lab(args)) => failure::tool(lab::run(&args)),
+        Some(Tool::Completion(args)) => failure::tool(manual::complete(&args, whole)),
+        Some(Tool::Man(args)) => failure::tool(manual::man(&args, &whole)),
         None => ExitCode::SUCCESS,
     }
 }

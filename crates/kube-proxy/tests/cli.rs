@@ -276,15 +276,39 @@ fn daemon_names_what_is_wrong_with_its_start_and_ends_with_one() {
         &["hostname-override"],
     );
     // A note, and so not the last line.
-    let (status, complaints) = run(&["--manifests", "/nowhere", "--vmodule", "a=1"]);
+    let (status, complaints) = run(&["--manifests", "/nowhere", "--ipvs-scheduler", "rr"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(
-        complaints.contains("without effect") && complaints.contains("--vmodule"),
+        complaints.contains("without effect") && complaints.contains("--ipvs-scheduler"),
         "{complaints}"
     );
     let (status, complaints) = run(&["--sillyness"]);
     assert_eq!(status, Some(1), "{complaints}");
     assert!(complaints.contains("--sillyness"), "{complaints}");
+}
+
+#[test]
+fn the_age_of_what_is_remembered_is_a_duration_and_more_than_nothing() {
+    let with =
+        |age: &str, words: &[&str]| says(&["--state-dir", "/nowhere", "--state-max-age", age], 1, words);
+    with("1 day", &["--state-max-age", "1 day", "unit"]);
+    with("0s", &["--state-max-age", "more than zero"]);
+    with("-1h", &["--state-max-age", "more than zero"]);
+}
+
+#[test]
+fn objects_from_files_are_not_remembered_and_the_flag_says_so() {
+    let scratch = Scratch::new();
+    let written = scratch.path("written").to_string_lossy().into_owned();
+    let idle = |more: &[&str]| {
+        let args = [&["--write-config-to", &written][..], more].concat();
+        let (status, complaints) = run(&args);
+        assert_eq!(status, Some(0), "{complaints}");
+        complaints.contains("without effect") && complaints.contains("--state-")
+    };
+    assert!(idle(&["--state-dir", "/nowhere", "--manifests", &scratch.good()]));
+    assert!(idle(&["--state-max-age", "1h"]));
+    assert!(!idle(&["--state-dir", "/nowhere", "--state-max-age", "1h"]));
 }
 
 #[test]
@@ -355,4 +379,48 @@ fn a_dump_in_another_encoding_is_read() {
         "10.0.0.2:80",
     ];
     assert_eq!(run(&asked), (Some(0), String::new()));
+}
+
+#[test]
+fn external_ips_outside_the_allowed_networks_get_no_rules_and_the_tool_says_so() {
+    let scratch = Scratch::new();
+    let manifests = scratch.file(
+        "external.yaml",
+        "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {namespace: ns, name: svc}\n\
+         spec: {clusterIP: 10.96.0.1, externalIPs: [203.0.113.9, 198.51.100.7], ports: [{port: 80}]}\n",
+    );
+    let render = |more: &[&str]| {
+        let args = [&["render", "--family", "ipv4", "--manifests", &manifests], more].concat();
+        let output = output(&args);
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let (rules, _) = render(&[]);
+    assert!(
+        rules.contains("203.0.113.9") && rules.contains("198.51.100.7"),
+        "{rules}"
+    );
+    let (rules, said) = render(&["--external-ip-allowed-cidrs", "192.0.2.0/24,203.0.113.0/28"]);
+    assert!(
+        rules.contains("203.0.113.9") && !rules.contains("198.51.100.7"),
+        "{rules}"
+    );
+    assert!(said.contains("ns/svc") && said.contains("198.51.100.7"), "{said}");
+    says(
+        &[
+            "render",
+            "--manifests",
+            &manifests,
+            "--external-ip-allowed-cidrs",
+            "203.0.113.9",
+        ],
+        2,
+        &["--external-ip-allowed-cidrs", "203.0.113.9", "CIDR"],
+    );
+    // The daemon's flag is checked as well, and says what it is called.
+    let (status, complaints) = run(&["--external-ip-allowed-cidrs", ""]);
+    assert_eq!(status, Some(1), "{complaints}");
+    assert!(complaints.contains("--external-ip-allowed-cidrs"), "{complaints}");
 }

@@ -173,6 +173,65 @@ fn forgotten_firewall_is_noticed_and_explained() {
     }
 }
 
+/// Whether every fact of a request of nftables mode is the same on both sides.
+fn facts_agree(report: &Value, request: usize) -> bool {
+    let facts = report["requests"][request]["facts"].as_array().expect("facts");
+    assert_eq!(facts.len(), 3, "{report:#}");
+    facts.iter().all(|fact| fact["agrees"] == true)
+}
+
+/// The chains of the table that a request met.
+fn chains(report: &Value, request: usize) -> Vec<&str> {
+    let way = report["requests"][request]["way"].as_array().expect("a way");
+    way.iter().map(|step| text(step, "/chain")).collect()
+}
+
+#[test]
+fn in_nftables_mode_every_prediction_of_the_oracle_comes_true() {
+    if !can_run() {
+        return;
+    }
+    let (report, status) = demo(&["--proxy-mode", "nftables"]);
+    assert_eq!(status, 0, "{report:#}");
+    assert_eq!(report["differences"], serde_json::json!([]));
+    for request in 0..3 {
+        assert!(facts_agree(&report, request), "{report:#}");
+        let name = text(&report["requests"][request], "/facts/2/observed");
+        assert!(name.starts_with("spring-test-"), "{name}");
+    }
+    // By the known experiment, and not by our oracle.
+    assert_eq!(text(&report["requests"][0], "/facts/1/observed"), "10.244.1.7");
+    let [pod, node, outside] = [0, 1, 2].map(|request| chains(&report, request));
+    assert!(
+        pod.contains(&"service/endpoints") && !pod.contains(&"masquerading"),
+        "{pod:?}"
+    );
+    assert!(
+        node.contains(&"nat-output") && node.contains(&"masquerading"),
+        "{node:?}"
+    );
+    assert!(
+        outside.contains(&"nodeport/endpoints") && outside.contains(&"masquerading"),
+        "{outside:?}"
+    );
+}
+
+#[test]
+fn in_nftables_mode_a_source_that_is_not_rewritten_is_noticed() {
+    if !can_run() {
+        return;
+    }
+    let command = "nft flush chain ip kube-proxy masquerading";
+    let (report, status) = demo(&["--proxy-mode", "nftables", "--tamper", command]);
+    assert_eq!(status, 1, "{report:#}");
+    assert!(
+        facts_agree(&report, 0),
+        "a pod's source is kept anyway: {report:#}"
+    );
+    assert!(!facts_agree(&report, 2), "{report:#}");
+    assert_eq!(text(&report["requests"][2], "/facts/1/observed"), "192.168.50.10");
+}
+
 #[test]
 fn demonstration_that_cannot_be_done_says_why_and_ends_with_2() {
     if !can_run() {

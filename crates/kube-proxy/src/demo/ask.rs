@@ -39,13 +39,13 @@ struct Seen {
 /// # Errors
 /// When it could not be sent or watched; that nobody answers is an answer.
 pub fn ask(stage: &Stage, request: &Request) -> Result<Asked> {
-    let intent = Prediction::new(stage.node.with_rules(stage.intent.clone()), request);
+    let intent = Prediction::new(stage.site.node.with_rules(stage.intent.clone()), request);
     let seen = watch(stage, request)?;
     let taken = Taken {
         met: &seen.met,
         endpoint: seen.translation.map(|translation| translation.destination_after),
     };
-    let live = Prediction::new(stage.node.with_rules(seen.rules.clone()), request);
+    let live = Prediction::new(stage.site.node.with_rules(seen.rules.clone()), request);
     let observed = observed_steps(&seen.rules, &seen.met);
     let observed_side = observed_side(&seen);
     let way = intent.way(&taken);
@@ -94,7 +94,7 @@ fn predicted_side(stage: &Stage, way: &Predicted<'_>) -> Side {
 }
 
 fn pod(stage: &Stage, ip: IpAddr) -> Option<String> {
-    let mut pods = stage.lab.topology().pods.iter();
+    let mut pods = stage.site.lab.topology().pods.iter();
     let found = pods.find(|pod| pod.addresses.contains(&ip))?;
     Some(found.reply_name().to_owned())
 }
@@ -132,6 +132,7 @@ fn watch_once(stage: &Stage, request: &Request) -> Result<Option<Seen>> {
         destination: Some(request.to.ip()),
         protocol: Some(TCP),
         port: Some(request.to.port()),
+        ..Traced::default()
     };
     let mut follower =
         Follower::start(Family::V4, TABLE, traced).context("cannot ask the kernel for a trace")?;
@@ -140,7 +141,7 @@ fn watch_once(stage: &Stage, request: &Request) -> Result<Option<Seen>> {
     let probe = Probe::tcp(request.to)
         .from(request.from.ip())
         .from_port(request.from.port());
-    let outcome = stage.lab.probe(request.place, probe)?;
+    let outcome = stage.site.lab.probe(request.place, probe)?;
     let met = follower.first_packet(QUIET);
     if kernel.generation()? != generation {
         return Ok(None);

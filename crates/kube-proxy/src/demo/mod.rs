@@ -7,6 +7,7 @@
 
 mod ask;
 mod listing;
+mod own_table;
 mod predict;
 mod report;
 mod stage;
@@ -39,6 +40,19 @@ pub struct Args {
     /// Break a rule, and see the two sides differ: --tamper 'iptables -t nat -F KUBE-MARK-MASQ'
     #[arg(long, value_name = "COMMAND")]
     tamper: Option<String>,
+    /// The mode that kube-proxy runs in. In nftables mode the oracle predicts where packets go, and the chains that they
+    /// meet are shown as observed. Something to break there: --tamper 'nft flush chain ip kube-proxy masquerading'
+    #[arg(long, value_enum, default_value_t = Mode::Iptables)]
+    proxy_mode: Mode,
+}
+
+/// Modes that can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Rules of iptables.
+    Iptables,
+    /// A table of our own.
+    Nftables,
 }
 
 /// Forms of the answer.
@@ -92,10 +106,16 @@ pub fn run(words: &[String]) -> Result<Answer> {
     let args = Args::try_parse_from(std::iter::once(&name).chain(words)).unwrap_or_else(|error| error.exit());
     lab::reexec_rootless()?;
     let mut out = anstream::stdout();
+    if args.proxy_mode == Mode::Nftables {
+        return own_table::run(&args, &mut out);
+    }
     match args.output {
         Form::Text => {
             let mut page = Page::new(&mut out);
-            page.opening()?;
+            page.opening(
+                "rule by rule, what `kube-proxy trace` predicts from the Services and EndpointSlices alone, and what \
+                 the kernel then does, as its own trace events and its connection table tell.",
+            )?;
             let report = perform(&args, &mut page)?;
             page.closing(&report, args.tamper.is_some())?;
             Ok(verdict(&report))
@@ -142,15 +162,18 @@ fn perform(args: &Args, audience: &mut dyn Audience) -> Result<Report> {
     let mut stage = Stage::set(&program)?;
     let differences = stage.settle()?;
     let mut report = Report {
-        services: listing::services(&stage.world.snapshot),
-        endpoints: listing::endpoints(&stage.world.snapshot),
+        services: listing::services(&stage.site.world.snapshot),
+        endpoints: listing::endpoints(&stage.site.world.snapshot),
         differences,
         requests: Vec::new(),
         agrees: true,
     };
     audience.set(&stage, &report, begin.elapsed().as_secs_f64())?;
     if let Some(command) = &args.tamper {
-        stage.tamper(command).context("cannot do what --tamper says")?;
+        stage
+            .site
+            .tamper(command)
+            .context("cannot do what --tamper says")?;
         audience.tampered(command)?;
     }
     for (index, request) in REQUESTS.iter().enumerate() {
@@ -159,7 +182,7 @@ fn perform(args: &Args, audience: &mut dyn Audience) -> Result<Report> {
         report.agrees &= asked.agrees();
         report.requests.push(asked);
     }
-    stage.strike()?;
+    stage.site.strike()?;
     Ok(report)
 }
 

@@ -7,7 +7,7 @@ use iptables::ast::Ruleset;
 use iptables::trace::Did;
 use kernel::follow::MetRule;
 use model::{Family, Origin, Packet, Protocol};
-use path::{Answer, Detail, Event, Host, Way};
+use path::{Answer, Detail, Event, Host, Name, Way};
 use std::net::{IpAddr, SocketAddr};
 
 /// A request that will be sent.
@@ -26,7 +26,8 @@ pub struct Request {
 }
 
 impl Request {
-    fn packet(&self) -> Packet {
+    /// Its first packet.
+    pub fn packet(&self) -> Packet {
         let origin = match self.in_interface {
             Some(name) => Origin::Interface(name.into()),
             None => Origin::Host,
@@ -80,8 +81,8 @@ impl Prediction {
 
     fn common_steps(&self, way: &Way, met: &[MetRule]) -> usize {
         let steps = self.answer.met(way);
-        let same = |((table, chain, rule), other): &(_, &MetRule)| {
-            (*table, chain, *rule) == (other.table, &other.chain, other.rule)
+        let same = |((table, chain, rule), other): &((Name, Name, u32), &MetRule)| {
+            *table == other.table.as_str() && *chain == other.chain.as_str() && *rule == other.rule
         };
         steps.into_iter().zip(met).take_while(same).count()
     }
@@ -97,15 +98,16 @@ impl Predicted<'_> {
     /// The rules it meets.
     pub fn steps(&self) -> Vec<Step> {
         let met = self.events();
-        met.map(|(place, did)| {
+        met.filter_map(|(place, did)| {
+            let (table, chain) = iptables::trace::of_iptables(place)?;
             let rule = describe::rule(&self.prediction.host, Family::V4, place);
-            Step {
-                table: place.table,
-                chain: place.chain.clone(),
+            Some(Step {
+                table,
+                chain,
                 rule: place.rule,
                 text: describe::rule_text(&self.prediction.host, Family::V4, place),
                 what: rule.map(|rule| words::what(rule, Some(did))).unwrap_or_default(),
-            }
+            })
         })
         .collect()
     }

@@ -1,6 +1,6 @@
 //! The stage of the demonstration: the lab, the cluster's objects, and the proxy at work on its first node.
 
-use crate::input::{ClusterArgs, World};
+use crate::input::{ClusterArgs, SettingsArgs, World};
 use anyhow::{Context, Result, anyhow, bail};
 use iptables::ast::{Match, Ports, Rule, Ruleset, TableName};
 use iptables::build::{Capabilities, Nfacct};
@@ -20,15 +20,7 @@ use std::time::{Duration, Instant};
 /// The objects of the demonstration: those of the scenario, so that its golden tells what must come out.
 const OBJECTS: &str = include_str!("../../../../scenarios/golden/seed-nodeport/cluster.json");
 
-/// The proxy's configuration.
-const CONFIG: &str = "\
-apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: iptables
-clusterCIDR: 10.244.0.0/16
-";
-
-/// The pods' network, as in [`CONFIG`].
+/// The pods' network.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
 
 /// There when bridges can call iptables.
@@ -43,18 +35,88 @@ const SYNC: Duration = Duration::from_secs(15);
 /// How long it may take from then on until the rules are those that are wanted.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Everything that is running, and what is wanted of it.
+/// Everything that is running in iptables mode, and what is wanted of it.
 pub struct Stage {
+    /// What is running.
+    pub site: Site,
+    /// The rules that the cluster's objects become.
+    pub intent: Ruleset,
+    probe: Probe,
+}
+
+/// The lab with the proxy at work on [`NODE`], whatever its mode.
+pub struct Site {
     /// The lab.
     pub lab: Lab,
     /// The cluster's objects, as [`NODE`] sees them.
     pub world: World,
-    /// The rules that they become.
-    pub intent: Ruleset,
     /// What is known of the node beside its rules.
     pub node: NodeView,
-    probe: Probe,
-    proxy: LabProcess,
+    /// The proxy.
+    pub proxy: LabProcess,
+}
+
+impl Site {
+    /// Builds the lab and starts `program` as the proxy of [`NODE`] in this mode.
+    ///
+    /// # Errors
+    /// When a part of it is not to be had on this machine.
+    pub fn set(program: &Path, mode: &str) -> Result<Site> {
+        let lab = Lab::up(&seed::topology(&lab::live::prefix("demo"))).context("cannot build the lab")?;
+        if !Path::new(BRIDGE_CALLS_IPTABLES).exists() {
+            route_pods_through_their_node(&lab)?;
+        }
+        let folder = lab.folder().join("demo");
+        let (manifests, config) = write_files(&folder, mode).context("cannot write the cluster's objects")?;
+        let node = NodeView::read(&lab)?;
+        let proxy = lab
+            .start_proxy(NODE, program, &manifests, &config)
+            .context("cannot start the proxy")?;
+        let cluster = ClusterArgs {
+            manifests: Some(manifests),
+            node: Some(NODE.to_owned()),
+            settings: SettingsArgs {
+                config: Some(config),
+                proxy_mode: None,
+                cluster_cidr: None,
+                external_ip_allowed_cidrs: None,
+            },
+        };
+        let own: Vec<IpAddr> = node
+            .interfaces
+            .iter()
+            .flat_map(|interface| interface.addresses.iter().map(ipnet::IpNet::addr))
+            .collect();
+        let world = cluster.load(&own)?;
+        Ok(Site {
+            lab,
+            world,
+            node,
+            proxy,
+        })
+    }
+
+    /// Pauses the proxy, so that it repairs nothing, and runs a command of the shell on the node.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn tamper(&mut self, command: &str) -> Result<()> {
+        self.proxy.signal(Signal::STOP)?;
+        self.lab.must_exec(NODE, &["sh", "-c", command])?;
+        Ok(())
+    }
+
+    /// Ends the proxy and removes the lab.
+    ///
+    /// # Errors
+    /// When something is left behind.
+    pub fn strike(self) -> Result<()> {
+        let Site { lab, mut proxy, .. } = self;
+        // A paused process hears nothing.
+        proxy.signal(Signal::CONT)?;
+        proxy.stop(Duration::from_secs(5))?;
+        Ok(lab.down()?)
+    }
 }
 
 /// A node's interfaces and routes.
@@ -133,41 +195,17 @@ impl Stage {
     /// # Errors
     /// When a part of it is not to be had on this machine.
     pub fn set(program: &Path) -> Result<Stage> {
-        let lab = Lab::up(&seed::topology(&lab::live::prefix("demo"))).context("cannot build the lab")?;
-        if !Path::new(BRIDGE_CALLS_IPTABLES).exists() {
-            route_pods_through_their_node(&lab)?;
-        }
-        let folder = lab.folder().join("demo");
-        let (manifests, config) = write_files(&folder).context("cannot write the cluster's objects")?;
-        let node = NodeView::read(&lab)?;
-        let proxy = lab
-            .start_proxy(NODE, program, &manifests, &config)
-            .context("cannot start the proxy")?;
-        let cluster = ClusterArgs {
-            manifests: Some(manifests),
-            node: Some(NODE.to_owned()),
-            config: Some(config),
-            cluster_cidr: None,
-        };
-        let own: Vec<IpAddr> = node
-            .interfaces
-            .iter()
-            .flat_map(|interface| interface.addresses.iter().map(ipnet::IpNet::addr))
-            .collect();
-        let world = cluster.load(&own)?;
-        let probe = lab.namespace(NODE)?.run(tools)??;
+        let site = Site::set(program, "iptables")?;
+        let probe = site.lab.namespace(NODE)?.run(tools)??;
         let mut stage = Stage {
-            lab,
-            world,
+            site,
             intent: Ruleset::default(),
-            node,
             probe,
-            proxy,
         };
         stage.wait_for_first_rules()?;
         // Asked only now, because it makes the counters if they are missing, and that is the proxy's to do.
         let capabilities = stage.on_node(|| capabilities(&stage.probe))?;
-        stage.intent = stage.world.ruleset(Family::V4, capabilities);
+        stage.intent = stage.site.world.ruleset(Family::V4, capabilities);
         Ok(stage)
     }
 
@@ -176,7 +214,7 @@ impl Stage {
     /// # Errors
     /// When the node is gone.
     pub fn on_node<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        self.lab.namespace(NODE)?.run(work)
+        self.site.lab.namespace(NODE)?.run(work)
     }
 
     /// The node's rules as they are now.
@@ -211,33 +249,11 @@ impl Stage {
         }
     }
 
-    /// Pauses the proxy, so that it repairs nothing, and runs a command of the shell on the node.
-    ///
-    /// # Errors
-    /// When the command fails.
-    pub fn tamper(&mut self, command: &str) -> Result<()> {
-        self.proxy.signal(Signal::STOP)?;
-        self.lab.must_exec(NODE, &["sh", "-c", command])?;
-        Ok(())
-    }
-
-    /// Ends the proxy and removes the lab.
-    ///
-    /// # Errors
-    /// When something is left behind.
-    pub fn strike(self) -> Result<()> {
-        let Stage { lab, mut proxy, .. } = self;
-        // A paused process hears nothing.
-        proxy.signal(Signal::CONT)?;
-        proxy.stop(Duration::from_secs(5))?;
-        Ok(lab.down()?)
-    }
-
     fn wait_for_first_rules(&mut self) -> Result<()> {
         let deadline = Instant::now() + SYNC;
         loop {
-            if let Some(status) = self.proxy.ended()? {
-                bail!("the proxy ended ({status}); it said:\n{}", self.proxy.log());
+            if let Some(status) = self.site.proxy.ended()? {
+                bail!("the proxy ended ({status}); it said:\n{}", self.site.proxy.log());
             }
             if serves_spring_test(&self.rules()?) {
                 return Ok(());
@@ -245,7 +261,7 @@ impl Stage {
             if Instant::now() > deadline {
                 bail!(
                     "the proxy wrote no rules within {SYNC:?}; it said:\n{}",
-                    self.proxy.log()
+                    self.site.proxy.log()
                 );
             }
             thread::sleep(Duration::from_millis(50));
@@ -267,11 +283,15 @@ fn route_pods_through_their_node(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-fn write_files(folder: &Path) -> std::io::Result<(PathBuf, PathBuf)> {
+fn write_files(folder: &Path, mode: &str) -> std::io::Result<(PathBuf, PathBuf)> {
     let (manifests, config) = (folder.join("cluster"), folder.join("config.yaml"));
     fs::create_dir_all(&manifests)?;
     fs::write(manifests.join("objects.json"), OBJECTS)?;
-    fs::write(&config, CONFIG)?;
+    let text = format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: {mode}\n\
+         clusterCIDR: {CLUSTER_CIDR}\n"
+    );
+    fs::write(&config, text)?;
     Ok((manifests, config))
 }
 

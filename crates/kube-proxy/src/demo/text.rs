@@ -1,7 +1,7 @@
 //! The demonstration for people, printed as it goes. At most [`WIDTH`] columns.
 
 use super::Audience;
-use super::report::{Asked, Report, Row, Side, Step};
+use super::report::{Asked, EndpointsLine, Report, Row, ServiceLine, Side, Step};
 use super::stage::Stage;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -29,11 +29,11 @@ impl<'a> Page<'a> {
         Page { out }
     }
 
-    /// What is going to happen.
+    /// What is going to happen, and what is shown of each request.
     ///
     /// # Errors
     /// When nobody takes the text.
-    pub fn opening(&mut self) -> Result<()> {
+    pub fn opening(&mut self, two_sides: &str) -> Result<()> {
         self.heading("kube-proxy demo: real packets through a Service")?;
         self.paragraph(
             "On this machine, a small cluster is built out of network namespaces (nothing outside them is touched), \
@@ -52,11 +52,9 @@ impl<'a> Page<'a> {
             writeln!(self.out, "    {BOLD}{name}{BOLD:#}  {address:<14}  {what}")?;
         }
         writeln!(self.out)?;
-        self.paragraph(
-            "Then three requests are sent to the Service spring-test. For each you see, rule by rule, what \
-             `kube-proxy trace` predicts from the Services and EndpointSlices alone, and what the kernel then does, \
-             as its own trace events and its connection table tell.",
-        )?;
+        self.paragraph(&format!(
+            "Then three requests are sent to the Service spring-test. For each you see {two_sides}"
+        ))?;
         writeln!(self.out)?;
         self.out.flush()?;
         Ok(())
@@ -115,12 +113,25 @@ impl<'a> Page<'a> {
         self.paragraph(why)
     }
 
-    fn heading(&mut self, text: &str) -> Result<()> {
+    pub(super) fn heading(&mut self, text: &str) -> Result<()> {
         Ok(writeln!(self.out, "{BOLD}{text}{BOLD:#}\n")?)
     }
 
+    /// Somebody broke something.
+    pub(super) fn broken_by_hand(&mut self, command: &str) -> Result<()> {
+        self.paragraph(
+            "kube-proxy is paused, so that it repairs nothing, and somebody does this on node-a:",
+        )?;
+        Ok(writeln!(self.out, "    {BAD}{command}{BAD:#}\n")?)
+    }
+
+    /// A line of its own.
+    pub(super) fn line(&mut self, text: &str) -> Result<()> {
+        Ok(writeln!(self.out, "{text}")?)
+    }
+
     /// Filled lines.
-    fn paragraph(&mut self, text: &str) -> Result<()> {
+    pub(super) fn paragraph(&mut self, text: &str) -> Result<()> {
         for line in filled(text, WIDTH) {
             writeln!(self.out, "{line}")?;
         }
@@ -148,10 +159,9 @@ impl<'a> Page<'a> {
         Ok(writeln!(self.out)?)
     }
 
-    fn listings(&mut self, report: &Report) -> Result<()> {
+    pub(super) fn listings(&mut self, services: &[ServiceLine], endpoints: &[EndpointsLine]) -> Result<()> {
         writeln!(self.out, "{BOLD}kubectl get services -A{BOLD:#}")?;
-        let rows: Vec<_> = report
-            .services
+        let rows: Vec<_> = services
             .iter()
             .map(|one| {
                 let cells = [
@@ -177,8 +187,7 @@ impl<'a> Page<'a> {
             &rows,
         )?;
         writeln!(self.out, "{BOLD}kubectl get endpoints -A{BOLD:#}")?;
-        let rows: Vec<_> = report
-            .endpoints
+        let rows: Vec<_> = endpoints
             .iter()
             .map(|one| [&one.namespace, &one.name, &one.endpoints].map(String::as_str))
             .collect();
@@ -225,8 +234,27 @@ impl<'a> Page<'a> {
     /// A line below the steps: one fact on both sides.
     fn fact(&mut self, name: &str, predicted: Option<&String>, observed: Option<&String>) -> Result<()> {
         let words = |side: Option<&String>| side.map_or_else(|| "no connection".to_owned(), Clone::clone);
-        let (style, mark) = mark(predicted == observed);
-        let (predicted, observed) = (words(predicted), words(observed));
+        self.two_sides(name, &words(predicted), &words(observed), predicted == observed)
+    }
+
+    /// The heads of two sides.
+    pub(super) fn sides(&mut self, predicted: &str, what: &str) -> Result<()> {
+        Ok(writeln!(
+            self.out,
+            "    {DIM}{predicted:<PLACE$}{:<PLACE$}{what}{DIM:#}",
+            "observed in the kernel"
+        )?)
+    }
+
+    /// A fact as both sides have it, and whether they are the same.
+    pub(super) fn two_sides(
+        &mut self,
+        name: &str,
+        predicted: &str,
+        observed: &str,
+        agrees: bool,
+    ) -> Result<()> {
+        let (style, mark) = mark(agrees);
         Ok(writeln!(
             self.out,
             "  {style}{mark}{style:#} {predicted:<PLACE$}{observed:<PLACE$}{name}"
@@ -261,7 +289,7 @@ impl<'a> Page<'a> {
         Ok(writeln!(self.out)?)
     }
 
-    fn labelled(&mut self, label: &str, text: &str) -> Result<()> {
+    pub(super) fn labelled(&mut self, label: &str, text: &str) -> Result<()> {
         const INDENT: usize = 17;
         for (index, line) in filled(text, WIDTH - INDENT).into_iter().enumerate() {
             let label = if index == 0 { label } else { "" };
@@ -285,23 +313,16 @@ impl Audience for Page<'_> {
             writeln!(self.out, "  {BAD}not as rendered:{BAD:#} {line}")?;
         }
         writeln!(self.out)?;
-        self.listings(report)
+        self.listings(&report.services, &report.endpoints)
     }
 
     fn tampered(&mut self, command: &str) -> Result<()> {
-        self.paragraph(
-            "kube-proxy is paused, so that it repairs nothing, and somebody does this on node-a:",
-        )?;
-        Ok(writeln!(self.out, "    {BAD}{command}{BAD:#}\n")?)
+        self.broken_by_hand(command)
     }
 
     fn asked(&mut self, number: usize, asked: &Asked) -> Result<()> {
         self.heading(&format!("Request {number}: {}", asked.title))?;
-        writeln!(
-            self.out,
-            "    {DIM}{:<PLACE$}{:<PLACE$}what the rule does{DIM:#}",
-            "predicted by trace", "observed in the kernel"
-        )?;
+        self.sides("predicted by trace", "what the rule does")?;
         for row in &asked.steps {
             self.row(row)?;
         }

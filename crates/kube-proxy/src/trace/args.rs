@@ -1,36 +1,30 @@
 //! The flags of `kube-proxy trace`.
 
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use iptables::trace::LocalAddresses;
+use model::Family;
 use path::{Host, HostInterface, Route};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Where a packet goes on this host, and why: every rule it meets, and every way it can take with its chance.
 #[derive(Clone, Debug, Args)]
 pub struct TraceArgs {
-    /// Source address, with a port if that matters: `10.0.0.2`, `10.0.0.2:5000`, `[fd00::2]:5000`.
-    #[arg(long, value_name = "IP[:PORT]")]
-    pub from: Source,
-    /// Destination address and port: 10.96.0.10:53.
-    #[arg(long, value_name = "IP:PORT")]
-    pub to: SocketAddr,
-    /// Transport protocol.
-    #[arg(long, default_value = "tcp")]
-    pub proto: Protocol,
-    /// The interface it comes in through. Without it, a source that is this host's own means that this host sends it.
-    #[arg(long, value_name = "IF")]
-    pub in_interface: Option<String>,
-    /// This host sends it, whatever its source address is.
-    #[arg(long, conflicts_with = "in_interface")]
-    pub sent_here: bool,
-    /// The mark it carries at the start.
-    #[arg(long, value_parser = parse_mark, value_name = "MARK")]
-    pub mark: Option<u32>,
-    /// Rules as `iptables-save` (or `ip6tables-save`) prints them; `-` for standard input.
+    #[command(flatten)]
+    pub packet: PacketArgs,
+    /// Many packets, one a line in the words of the flags above (`--from 10.244.1.7 --to 10.96.0.10:53 --proto udp`); `-`
+    /// for standard input. Empty lines and those that begin with `#` are skipped. The answer is one table.
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["from", "to", "in_interface", "sent_here", "mark"])]
+    pub packets: Option<String>,
+    #[command(flatten)]
+    pub live: LiveArgs,
+    /// Rules as `iptables-save` (or `ip6tables-save`), `nft list ruleset` or `nft -j list ruleset` prints them; `-` for
+    /// standard input. Repeat for a host that has both kinds.
     #[arg(long, value_name = "FILE")]
-    pub dump: Option<String>,
+    pub dump: Vec<String>,
     /// An address of the host, beside those that are known otherwise. Repeat for all: with any given, every other
     /// address counts as another host's. Without any, a dump leaves that open, and the answer says what hangs on it.
     #[arg(long, value_name = "IP")]
@@ -44,7 +38,7 @@ pub struct TraceArgs {
     /// Lists every rule that is evaluated, not only those that match.
     #[arg(long)]
     pub evaluated: bool,
-    /// How many ways are printed rule by rule; 0 for all. The others are listed with their ends.
+    /// How many ways are printed rule by rule, or drawn; 0 for all. The others are listed with their ends.
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub full: usize,
     /// Columns to fit the text into.
@@ -53,6 +47,110 @@ pub struct TraceArgs {
     /// Form of the answer.
     #[arg(long, short, default_value = "text")]
     pub output: Form,
+}
+
+/// The packet that is asked about; with `--live`, which packets are followed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PacketArgs {
+    /// Source address, with a port if that matters: `10.0.0.2`, `10.0.0.2:5000`, `[fd00::2]:5000`.
+    #[arg(long, value_name = "IP[:PORT]")]
+    pub from: Option<Source>,
+    /// Destination address and port: 10.96.0.10:53. With --live the port may be left out.
+    #[arg(long, value_name = "IP:PORT")]
+    pub to: Option<Source>,
+    /// Transport protocol [default: tcp; with --live: any].
+    #[arg(long)]
+    pub proto: Option<Protocol>,
+    /// The interface it comes in through. Without it, a source that is this host's own means that this host sends it.
+    #[arg(long, value_name = "IF")]
+    pub in_interface: Option<String>,
+    /// This host sends it, whatever its source address is.
+    #[arg(long, conflicts_with = "in_interface")]
+    pub sent_here: bool,
+    /// The mark it carries at the start.
+    #[arg(long, value_parser = parse_mark, value_name = "MARK")]
+    pub mark: Option<u32>,
+}
+
+/// Real packets instead of one that is thought of.
+#[derive(Clone, Debug, Args)]
+pub struct LiveArgs {
+    /// Follow real packets of this host as they pass, rule by rule, as `nf_tables` tells it. Needs root.
+    #[arg(long, help_heading = "Real packets", conflicts_with_all = ["packets", "mark", "evaluated"])]
+    pub live: bool,
+    /// End after so many packets.
+    #[arg(
+        long,
+        default_value_t = 10,
+        value_name = "N",
+        help_heading = "Real packets",
+        requires = "live"
+    )]
+    pub count: usize,
+    /// End after this time.
+    #[arg(long = "for", default_value = "30s", value_parser = parse_time, value_name = "TIME", help_heading = "Real packets", requires = "live")]
+    pub time: Duration,
+    /// Compare each new connection's packet with what trace says of it: over this host's rules, or those of --dump.
+    /// Exit status 1 when a packet took a way that trace does not give.
+    #[arg(long, help_heading = "Real packets", requires = "live")]
+    pub check: bool,
+}
+
+/// A packet that can be traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The source.
+    pub from: Source,
+    /// The destination.
+    pub to: SocketAddr,
+    /// The protocol.
+    pub proto: model::Protocol,
+    /// The interface it comes in through.
+    pub in_interface: Option<String>,
+    /// Whether this host sends it, whatever its source.
+    pub sent_here: bool,
+    /// The mark at the start.
+    pub mark: u32,
+}
+
+impl PacketArgs {
+    /// The packet, when enough is said of it.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn question(&self) -> anyhow::Result<Question> {
+        let from = self
+            .from
+            .context("--from IP[:PORT] is missing: the packet's source")?;
+        let to = self
+            .to
+            .context("--to IP:PORT is missing: the packet's destination")?;
+        let Some(port) = to.port else {
+            let example = SocketAddr::new(to.ip, 80);
+            bail!("--to: the port is missing: a service listens on one, so give {example} or the like");
+        };
+        anyhow::ensure!(
+            Family::of(from.ip) == Family::of(to.ip),
+            "--from {} and --to {} are of different families",
+            from.ip,
+            SocketAddr::new(to.ip, port)
+        );
+        Ok(Question {
+            from,
+            to: SocketAddr::new(to.ip, port),
+            proto: self.proto.unwrap_or(Protocol::Tcp).into(),
+            in_interface: self.in_interface.clone(),
+            sent_here: self.sent_here,
+            mark: self.mark.unwrap_or_default(),
+        })
+    }
+}
+
+impl Question {
+    /// Its family.
+    pub fn family(&self) -> Family {
+        Family::of(self.to.ip())
+    }
 }
 
 impl TraceArgs {
@@ -92,6 +190,12 @@ pub enum Form {
     Text,
     /// For programs.
     Json,
+    /// A flow chart for Mermaid.
+    Mermaid,
+    /// A graph for Graphviz.
+    Dot,
+    /// A picture for a browser, light or dark.
+    Svg,
 }
 
 /// A transport protocol.
@@ -115,7 +219,15 @@ impl From<Protocol> for model::Protocol {
     }
 }
 
-/// A source address and maybe a port.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = config::GoDuration::read(text)?.to_std();
+    if time.is_zero() {
+        return Err(format!("{text:?} is no time to wait for anything"));
+    }
+    Ok(time)
+}
+
+/// An address and maybe a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The address.

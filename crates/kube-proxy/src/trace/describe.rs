@@ -4,19 +4,34 @@ use iptables::ast::{Match, Rule};
 use iptables::render::RuleText;
 use iptables::trace::{Did, Interface, Place};
 use model::Family;
-use path::{Claim, End, Host, Listener, Routed, Source};
+use nftables::listed;
+use path::{Answer, Claim, End, Host, Listener, Routed, Source};
 use std::net::IpAddr;
+use traced::{Hook, Name};
 
-/// The rule at a place.
+/// The rule of iptables at a place.
 pub(crate) fn rule<'a>(host: &'a Host, family: Family, place: &Place) -> Option<&'a Rule> {
-    let table = host.rules.get(family).tables.get(&place.table)?;
-    let index = usize::try_from(place.rule).ok()?.checked_sub(1)?;
-    table.chains.get(&place.chain)?.rules.get(index)
+    let (table, chain) = iptables::trace::of_iptables(place)?;
+    let table = host.rules.get(family).tables.get(&table)?;
+    table.chains.get(&chain)?.rules.get(index(place)?)
 }
 
-/// The rule's words as `iptables-save` prints them.
+fn index(place: &Place) -> Option<usize> {
+    usize::try_from(place.rule).ok()?.checked_sub(1)
+}
+
+/// The rule of nftables at a place.
+fn native_rule<'a>(host: &'a Host, place: &Place) -> Option<&'a listed::Rule> {
+    let mut tables = host.native.tables.iter();
+    let table = tables.find(|table| place.table == table.title().as_str())?;
+    table.chain(place.chain.as_str())?.rules.get(index(place)?)
+}
+
+/// The rule's words as `iptables-save` or `nft list` prints them.
 pub(crate) fn rule_text(host: &Host, family: Family, place: &Place) -> String {
-    rule(host, family, place).map_or_else(String::new, |rule| RuleText { rule, family }.to_string())
+    let native = || native_rule(host, place).map(|rule| listed::RuleText(rule).to_string());
+    let text = rule(host, family, place).map(|rule| RuleText { rule, family }.to_string());
+    text.or_else(native).unwrap_or_default()
 }
 
 /// Longest rule printed for people, in characters. The kernel takes comments of up to 255 bytes.
@@ -24,19 +39,56 @@ const RULE_LENGTH: usize = 2000;
 
 /// The rule's words without its comment, and the comment behind them: what people look for is what it does.
 pub(crate) fn short_rule_text(host: &Host, family: Family, place: &Place) -> String {
-    let Some(found) = rule(host, family, place) else {
-        return String::new();
-    };
-    let mut bare = found.clone();
-    bare.matches.retain(|one| !matches!(one, Match::Comment(_)));
-    let words = RuleText { rule: &bare, family }.to_string();
-    let words = match found.comment() {
+    let (words, comment) = rule_parts(host, family, place);
+    let words = match comment {
         Some(comment) => format!("{words} # {comment}").trim_start().to_owned(),
         None => words,
     };
     match words.char_indices().nth(RULE_LENGTH) {
         Some((end, _)) => format!("{}...", &words[..end]),
         None => words,
+    }
+}
+
+/// The rule's words without its comment, and its comment.
+pub(super) fn rule_parts(host: &Host, family: Family, place: &Place) -> (String, Option<String>) {
+    if let Some(found) = rule(host, family, place) {
+        let mut bare = found.clone();
+        bare.matches.retain(|one| !matches!(one, Match::Comment(_)));
+        let comment = found.comment().map(ToString::to_string);
+        (RuleText { rule: &bare, family }.to_string(), comment)
+    } else if let Some(found) = native_rule(host, place) {
+        let bare = listed::Rule {
+            comment: None,
+            ..found.clone()
+        };
+        let comment = found.comment.as_ref().map(ToString::to_string);
+        (listed::RuleText(&bare).to_string(), comment)
+    } else {
+        (String::new(), None)
+    }
+}
+
+/// Whether a chain has no rule: that it accepts is not worth a line.
+pub(super) fn is_empty(host: &Host, family: Family, table: &Name, chain: &Name) -> bool {
+    let first = Place {
+        hook: Hook::Input,
+        table: table.clone(),
+        chain: chain.clone(),
+        rule: 1,
+    };
+    rule_text(host, family, &first).is_empty()
+}
+
+/// What all ways of an answer together amount to.
+pub(super) fn outcome(answer: &Answer) -> String {
+    match answer.outcome() {
+        Ok(outcome) => format!("Outcome: {outcome}"),
+        Err(several) => {
+            let outcomes = several.outcomes.iter().map(ToString::to_string);
+            let words: Vec<String> = outcomes.chain(several.open.iter().cloned()).collect();
+            format!("Outcome depends: {}", words.join("; or "))
+        }
     }
 }
 
@@ -47,6 +99,8 @@ pub(crate) fn change(did: &Did) -> Option<String> {
         Did::Snat { from, to } => Some(format!("from {} → {}", source(*from), source(*to))),
         Did::Marked { from, to } => Some(format!("mark {from:#x} → {to:#x}")),
         Did::Untracked => Some("not tracked".to_owned()),
+        Did::Remembered(_) => Some("client remembered".to_owned()),
+        Did::Forgot(_) => Some("client forgotten".to_owned()),
         _ => None,
     }
 }
@@ -65,6 +119,8 @@ pub(crate) fn verb(did: &Did) -> &'static str {
         Did::Snat { .. } => "snat",
         Did::Marked { .. } => "mark",
         Did::Untracked => "untrack",
+        Did::Remembered(_) => "remember",
+        Did::Forgot(_) => "forget",
         Did::HandedOver(_) => "hand over",
     }
 }

@@ -1,11 +1,11 @@
 //! The answer for programs. The field names are an interface: add, do not rename.
 
 use super::describe;
-use iptables::trace::{Did, Event, Place};
 use model::{Family, Origin, Outcome};
 use path::{Answer, Claim, Host, Source, Step, Way};
 use serde::{Serialize, Serializer};
 use std::io::Write;
+use traced::{Did, Event, Place};
 
 #[derive(Serialize)]
 struct AnswerJson<'a> {
@@ -58,6 +58,8 @@ struct EndpointJson {
 #[derive(Serialize)]
 struct WayJson {
     probability: f64,
+    /// The probability of exactly these steps; smaller when the way stands for others that end alike.
+    probability_of_steps: f64,
     conditions: Vec<ClaimJson>,
     end: EndJson,
     /// The destination that a rule gave it.
@@ -102,6 +104,13 @@ enum StepJson {
         #[serde(skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     },
+    /// The rule that follows found an element of a set or map.
+    Element {
+        #[serde(flatten)]
+        rule: RuleJson,
+        set: String,
+        element: String,
+    },
     Perhaps {
         #[serde(flatten)]
         rule: RuleJson,
@@ -114,7 +123,7 @@ enum StepJson {
     },
     Policy {
         hook: &'static str,
-        table: &'static str,
+        table: String,
         chain: String,
         policy: &'static str,
     },
@@ -132,7 +141,7 @@ enum StepJson {
 #[derive(Serialize)]
 struct RuleJson {
     hook: &'static str,
-    table: &'static str,
+    table: String,
     chain: String,
     number: u32,
     text: String,
@@ -143,6 +152,11 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer) -> anyhow
     serde_json::to_writer_pretty(&mut *out, &convert(host, answer)).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// The answer as a value, for lists of answers.
+pub(super) fn value(host: &Host, answer: &Answer) -> anyhow::Result<serde_json::Value> {
+    Ok(serde_json::to_value(convert(host, answer))?)
 }
 
 fn convert<'a>(host: &'a Host, answer: &'a Answer) -> AnswerJson<'a> {
@@ -198,6 +212,7 @@ fn outcome_json(outcome: &Outcome) -> OutcomeJson {
 fn way_json(host: &Host, answer: &Answer, way: &Way) -> WayJson {
     WayJson {
         probability: way.state.chance,
+        probability_of_steps: answer.chance_of_steps(way),
         conditions: answer.claims(way).iter().map(claim_json).collect(),
         end: EndJson {
             kind: describe::end_kind(&way.end),
@@ -228,7 +243,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-fn condition_json(condition: &iptables::trace::Condition, holds: bool) -> ConditionJson {
+fn condition_json(condition: &traced::Condition, holds: bool) -> ConditionJson {
     ConditionJson {
         condition: condition.to_string(),
         holds,
@@ -238,7 +253,7 @@ fn condition_json(condition: &iptables::trace::Condition, holds: bool) -> Condit
 fn rule_json(host: &Host, family: Family, place: &Place) -> RuleJson {
     RuleJson {
         hook: place.hook.as_str(),
-        table: place.table.as_str(),
+        table: place.table.to_string(),
         chain: place.chain.to_string(),
         number: place.rule,
         text: describe::rule_text(host, family, place),
@@ -270,6 +285,11 @@ fn event_json(host: &Host, family: Family, event: &Event) -> StepJson {
                 after,
             }
         }
+        Event::Found { place, set, element } => StepJson::Element {
+            rule: rule_json(host, family, place),
+            set: set.to_string(),
+            element: element.to_string(),
+        },
         Event::MayHaveMet { place, conditions } => StepJson::Perhaps {
             rule: rule_json(host, family, place),
             conditions: conditions
@@ -288,7 +308,7 @@ fn event_json(host: &Host, family: Family, event: &Event) -> StepJson {
             policy,
         } => StepJson::Policy {
             hook: hook.as_str(),
-            table: table.as_str(),
+            table: table.to_string(),
             chain: chain.to_string(),
             policy: policy.as_str(),
         },

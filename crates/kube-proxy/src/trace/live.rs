@@ -1,36 +1,84 @@
 //! This host's own rules and addresses, for a trace.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
-use iptables::trace::LocalAddresses;
-use kernel::probe::{Choice, Probe, Tools};
+use kernel::native::{self, Elements, ListError};
+use kernel::probe::{Choice, NoTools, Probe, Tools};
 use kernel::{LiveKernel, RuleKernel, Scope};
 use model::Family;
-use path::{Host, HostInterface};
+use nftables::listed::{Contents, Ruleset};
+use path::{Host, HostInterface, LocalAddresses};
 use std::collections::BTreeMap;
 
-/// Reads this host's rules of one family.
+/// Reads this host's rules of one family: those of iptables, and the tables of nftables.
 ///
 /// # Errors
-/// When there are no iptables tools, or they would not say.
+/// When there are no tools of either kind, or they would not say.
 pub fn host(family: Family) -> Result<Host> {
-    let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
-    let probe = Probe::new(&tools, Choice::Detect)
-        .context("cannot read this host's rules; give --dump FILE or --manifests PATH to trace other ones")?;
-    let mut kernel = LiveKernel::new(probe);
     let mut host = Host::default();
+    let native = native_tables()?;
+    let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
+    match (Probe::new(&tools, Choice::Detect), native) {
+        (Ok(probe), native) => {
+            add_iptables(&mut host, probe, family)?;
+            host.native = native.unwrap_or_default();
+        }
+        (Err(NoTools { .. }), Some(native)) => host.native = native,
+        (Err(error), None) => {
+            return Err(error).context(
+                "cannot read this host's rules; give --dump FILE or --manifests PATH to trace other ones",
+            );
+        }
+    }
+    add_addresses(&mut host)?;
+    Ok(host)
+}
+
+/// Whether rules of a family's chains are kept by the tools that were found.
+pub(super) fn has_iptables_rules(probe: Probe, family: Family) -> Result<bool> {
+    let mut host = Host::default();
+    add_iptables(&mut host, probe, family)?;
+    let mut tables = host.rules.get(family).tables.values();
+    Ok(tables.any(|table| table.chains.values().any(|chain| !chain.rules.is_empty())))
+}
+
+fn add_iptables(host: &mut Host, probe: Probe, family: Family) -> Result<()> {
+    let mut kernel = LiveKernel::new(probe);
     let rules = host.rules.get_mut(family);
     kernel
         .observe(family, &Scope::Everything, &mut |table, name, chain| {
             rules.tables.entry(table).or_default().chains.insert(name, chain);
         })
-        .context("cannot read this host's rules; tracing the live host needs root")?;
-    add_addresses(&mut host)?;
-    Ok(host)
+        .context("cannot read this host's rules; tracing the live host needs root")
+}
+
+/// The tables of nftables; `None` without the tool that lists them, which is said.
+fn native_tables() -> Result<Option<Ruleset>> {
+    let listed = match native::list() {
+        Ok(listed) => listed,
+        Err(ListError::NotInstalled) => {
+            anstream::eprintln!(
+                "note: nft is not installed: if this host has tables of nftables, they are not followed"
+            );
+            return Ok(None);
+        }
+        Err(error) => bail!(error),
+    };
+    let mut ruleset =
+        nftables::parse::ruleset(&listed.json).context("cannot read what nft -j list ruleset prints")?;
+    if listed.elements == Elements::LeftOut {
+        anstream::eprintln!(
+            "note: this host's sets are too large to be listed: what hangs on their elements stays open; \
+             give --manifests to trace what would be written"
+        );
+        let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
+        sets.for_each(|set| set.elements = Contents::NotListed);
+    }
+    Ok(Some(ruleset))
 }
 
 /// The host's addresses, by interface; with them it is known which packets end here.
-fn add_addresses(host: &mut Host) -> Result<()> {
+pub(super) fn add_addresses(host: &mut Host) -> Result<()> {
     let found = kernel::addresses::interface_addresses().context("cannot read this host's addresses")?;
     let mut interfaces: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
     for of in &found {

@@ -288,3 +288,100 @@ fn questions_that_cannot_be_answered_are_refused_with_the_reason() {
     assert!(broken.contains("line 3"), "{broken}");
     assert!(refused(&["--from", "10.0.0.1", "--to", "10.0.0.2"]).contains("--to"));
 }
+
+#[test]
+fn a_file_of_packets_is_answered_in_one_table_with_the_numbers_of_its_lines() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("packets");
+    let packets = "# who asks DNS\n\n--from 10.244.1.7 --to 10.96.0.10:53 --proto udp\n\
+                   --from 10.244.1.7:5000 --to 10.96.10.3:80 --sent-here\n";
+    std::fs::write(&file, packets).expect("the scratch folder can be written to");
+    let file = file.display().to_string();
+    let dump = dump("clusterip");
+    let words = ["--packets", &file, "--dump", &dump, "--width", "400"];
+    let text = print(&words);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    let dns = [
+        "3",
+        "udp 10.244.1.7:40000 -> 10.96.0.10:53",
+        "10.244.1.2:53, 10.244.2.2:53",
+        "1/2",
+    ];
+    assert!(dns.iter().all(|part| lines[1].contains(part)), "{text}");
+    let empty = [
+        "4",
+        "tcp 10.244.1.7:5000 -> 10.96.10.3:80 from this host",
+        "REJECT",
+    ];
+    assert!(empty.iter().all(|part| lines[2].contains(part)), "{text}");
+    let answers: Value =
+        serde_json::from_str(&print(&[&words[..], &["--output", "json"]].concat())).expect("JSON");
+    assert_eq!(answers[1]["line"], 4);
+    assert_eq!(answers[0]["answer"]["outcome"]["kind"], "delivered");
+}
+
+#[test]
+fn what_is_no_packet_is_named_by_file_and_line_and_nothing_is_answered() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("packets");
+    let packets = "--from 10.0.0.1 --to 10.96.0.10:53\n--from 10.0.0.1 --to 10.96.0.10\n\
+                   --to 10.96.0.10:53\n--from fd00::1 --to 10.96.0.10:53\n--proto icmp\nnonsense\n";
+    std::fs::write(&file, packets).expect("the scratch folder can be written to");
+    let file = file.display().to_string();
+    let error = asked(&["--packets", &file, "--dump", &dump("clusterip")]).expect_err("no packets");
+    let error = error.to_string();
+    let wrong = [
+        "line 2: --to: the port is missing",
+        "line 3: --from IP[:PORT] is missing",
+        "line 4: --from fd00::1 and --to 10.96.0.10:53 are of different families",
+        "line 5: invalid value 'icmp'",
+        "line 6: unexpected argument 'nonsense'",
+    ];
+    for (line, words) in error.split("; ").zip(wrong) {
+        assert!(line.starts_with(&file) && line.contains(words), "{line}");
+    }
+    assert_eq!(error.split("; ").count(), wrong.len(), "{error}");
+}
+
+#[test]
+fn each_drawing_has_hooks_chains_rules_chances_and_what_nat_does() {
+    let dump = dump("clusterip");
+    for form in ["svg", "dot", "mermaid"] {
+        let drawing = print(&[
+            "--from",
+            "10.244.1.7",
+            "--to",
+            "10.96.0.10:53",
+            "--proto",
+            "udp",
+            "--in-interface",
+            "cni0",
+            "--local-address",
+            "192.168.50.238",
+            "--dump",
+            &dump,
+            "--output",
+            form,
+        ]);
+        let parts = [
+            "PREROUTING",
+            "nat KUBE-SVC-2KKYJRIGYGQNRODB",
+            "kubernetes service portals",
+            "chance 1/2",
+            "to 10.96.0.10:53 → 10.244.1.2:53",
+            "to 10.96.0.10:53 → 10.244.2.2:53",
+            "POSTROUTING",
+            "leaves this host",
+        ];
+        for part in parts {
+            assert!(drawing.contains(part), "{form} without {part}:\n{drawing}");
+        }
+        // What both ways have in common is drawn once.
+        assert_eq!(
+            drawing.matches("nat KUBE-POSTROUTING").count(),
+            1,
+            "{form}:\n{drawing}"
+        );
+    }
+}

@@ -3,10 +3,9 @@
 use super::args::TraceArgs;
 use super::describe;
 use comfy_table::{ContentArrangement, Row, Table, presets};
-use iptables::ast::{ChainName, Policy, TableName};
-use iptables::trace::{Event, Place};
 use path::{Answer, Claim, Host, Step, Way};
 use std::io::{self, Write};
+use traced::{Did, Event, Place, Policy};
 
 /// How many ways the list of ways has at most. What is more is for programs to read.
 const LISTED: usize = 1000;
@@ -23,7 +22,7 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &Tr
         mark => format!(" mark {mark:#x}"),
     };
     writeln!(out, "{}{mark}", answer.packet)?;
-    writeln!(out, "{}", page.outcome())?;
+    writeln!(out, "{}", describe::outcome(answer))?;
     let all = answer.ways.len();
     if all > 1 {
         writeln!(out)?;
@@ -59,17 +58,6 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn outcome(&self) -> String {
-        match self.answer.outcome() {
-            Ok(outcome) => format!("Outcome: {outcome}"),
-            Err(several) => {
-                let outcomes = several.outcomes.iter().map(ToString::to_string);
-                let words: Vec<String> = outcomes.chain(several.open.iter().cloned()).collect();
-                format!("Outcome depends: {}", words.join("; or "))
-            }
-        }
-    }
-
     fn list_of_ways(&self) -> Table {
         let mut table = self.table(["WAY", "CHANCE", "IF", "TO", "SOURCE", "END"]);
         for (number, way) in self.answer.ways.iter().enumerate().take(LISTED) {
@@ -96,6 +84,14 @@ impl Page<'_> {
         let all = self.answer.ways.len();
         let chance = describe::chance(way.state.chance);
         writeln!(out, "Way {number} of {all}, chance {chance}{when}")?;
+        let own = self.answer.chance_of_steps(way);
+        if own < way.state.chance * (1.0 - 1e-9) {
+            let own = describe::chance(own);
+            writeln!(
+                out,
+                "(these steps: {own}; the rest of its chance is of other throws that end alike)"
+            )?;
+        }
         write_table(out, &self.steps(way))?;
         let to = way.translated.unwrap_or(self.answer.packet.dst);
         let source = describe::source_change(&way.source);
@@ -105,9 +101,19 @@ impl Page<'_> {
     fn steps(&self, way: &Way) -> Table {
         let mut table = self.table(["HOOK", "TABLE", "CHAIN", "RULE", "WHAT", "PACKET"]);
         let steps = self.answer.steps(way);
+        // What a rule found is recorded before the rule itself, and printed under it.
+        let mut found = Vec::new();
+        let mut last = None;
         for step in steps.iter().take(STEPS) {
-            if let Some(row) = self.row(step) {
+            let place = place(step);
+            if let Step::Rules(Event::Found { set, element, .. }) = step {
+                found.push(bracketed_row(&format!("@{set} has {element}")));
+            } else if let (Step::Rules(Event::Met { did, .. }), true) = (step, place == last) {
+                table.add_row(further_row(did));
+            } else if let Some(row) = self.row(step) {
                 table.add_row(row);
+                table.add_rows(found.drain(..));
+                last = place;
             }
         }
         if let Some(more) = steps.len().checked_sub(STEPS).filter(|more| *more > 0) {
@@ -140,7 +146,8 @@ impl Page<'_> {
                 policy,
             } => {
                 // An empty chain that accepts is not worth a line.
-                let boring = *policy == Policy::Accept && self.is_empty(*table, chain);
+                let boring = *policy == Policy::Accept
+                    && describe::is_empty(self.host, self.answer.packet.family(), table, chain);
                 (!boring).then(|| {
                     Row::from([
                         hook.to_string(),
@@ -152,7 +159,7 @@ impl Page<'_> {
                     ])
                 })
             }
-            Event::Assumed { .. } | Event::Chance { .. } => None,
+            Event::Found { .. } | Event::Assumed { .. } | Event::Chance { .. } => None,
         }
     }
 
@@ -168,21 +175,42 @@ impl Page<'_> {
         ])
     }
 
-    fn is_empty(&self, table: TableName, chain: &ChainName) -> bool {
-        let rules = self.host.rules.get(self.answer.packet.family());
-        rules
-            .chain(table, chain.as_str())
-            .is_none_or(|chain| chain.rules.is_empty())
-    }
-
     fn table(&self, header: [&str; 6]) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(self.args.width);
-        table.set_header(header);
-        table
+        table(self.args.width, header)
     }
+}
+
+/// A table without lines that fits into so many columns.
+pub(super) fn table(width: u16, header: [&str; 6]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width);
+    table.set_header(header);
+    table
+}
+
+/// The rule that a step is about.
+fn place<'a>(step: &Step<'a>) -> Option<&'a Place> {
+    match step {
+        Step::Rules(
+            Event::Met { place, .. } | Event::MayHaveMet { place, .. } | Event::Passed { place, .. },
+        ) => Some(place),
+        _ => None,
+    }
+}
+
+/// What else the rule of the row above did.
+fn further_row(did: &Did) -> Row {
+    let mut row = Row::from([
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+    ]);
+    row.add_cell(describe::change(did).unwrap_or_default().into());
+    row
 }
 
 fn bracketed_row(what: &str) -> Row {
@@ -199,7 +227,7 @@ fn claims(all: &[Claim<'_>]) -> String {
     words.join("; ")
 }
 
-fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+pub(super) fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
     table
         .lines()
         .try_for_each(|line| writeln!(out, "{}", line.trim_end()))

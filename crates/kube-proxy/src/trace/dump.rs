@@ -1,0 +1,115 @@
+//! Rules out of files: of iptables, of nftables as text or as JSON, told apart by their content.
+
+use anyhow::{Context, Result, bail, ensure};
+use iptables::ast::Ruleset;
+use iptables::parse::Opaque;
+use model::Family;
+use nftables::listed;
+use path::Host;
+use std::fs::File;
+use std::io::Read;
+
+/// The rules of all files together, on a host of which nothing else is known.
+///
+/// # Errors
+/// Names the file that could not be read, or what in it is no rule.
+pub(super) fn host(files: &[String], family: Family) -> Result<Host> {
+    let mut host = Host::default();
+    for file in files {
+        let text = read_dump(file)?;
+        match nftables::parse::form_of(&text) {
+            Some(_) => add_native(&mut host.native, file, &text)?,
+            None => add_saved(&mut host, file, &text, family)?,
+        }
+    }
+    Ok(host)
+}
+
+/// Adds the tables of the text of an `nft list ruleset`.
+///
+/// # Errors
+/// When it is none, or a table is there twice.
+pub(crate) fn add_native(native: &mut listed::Ruleset, file: &str, text: &str) -> Result<()> {
+    let ruleset = nftables::parse::ruleset(text)
+        .with_context(|| format!("{file} is not what nft list ruleset prints"))?;
+    ensure!(!ruleset.tables.is_empty(), "{file} holds no table of nftables");
+    for table in ruleset.tables {
+        let known = native.table(table.family, &table.name).is_some();
+        ensure!(
+            !known,
+            "{file} holds table {}, which another dump has too",
+            table.title()
+        );
+        native.tables.push(table);
+    }
+    Ok(())
+}
+
+fn add_saved(host: &mut Host, file: &str, text: &str, family: Family) -> Result<()> {
+    for (name, table) in rules_of(file, text, family)?.tables {
+        let before = host.rules.get_mut(family).tables.insert(name, table);
+        ensure!(
+            before.is_none(),
+            "{file} holds table {name}, which another dump has too"
+        );
+    }
+    Ok(())
+}
+
+/// The rules of the text of an `iptables-save` file.
+///
+/// # Errors
+/// When a rule is not understood, or a part of the file is missing.
+pub(crate) fn rules_of(file: &str, text: &str, family: Family) -> Result<Ruleset> {
+    let saved = iptables::parse::save(text, family);
+    // A rule that was not understood may be the one that decides, and shifts the numbers of those behind it.
+    let in_table = |line: &&Opaque| line.table.is_some() || line.text.contains("-A ");
+    if let Some(line) = saved.opaque.iter().find(in_table) {
+        let text: String = line.text.chars().take(LONGEST_QUOTE).collect();
+        bail!("{file}, line {}: not a rule of iptables-save: {text}", line.line);
+    }
+    ensure!(
+        !saved.ruleset.tables.is_empty(),
+        "{file} holds no table of iptables-save, nor of nft list ruleset"
+    );
+    let last = text.lines().rev().find(|line| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#')
+    });
+    ensure!(
+        last.is_some_and(|line| line.trim() == "COMMIT"),
+        "{file} does not end with COMMIT: its end is missing"
+    );
+    Ok(saved.ruleset)
+}
+
+/// So much of a line that is not understood is quoted, in characters.
+const LONGEST_QUOTE: usize = 200;
+
+/// Largest dump that is read, in bytes; a million rules take 200 MB.
+const LARGEST_DUMP: u64 = 256 << 20;
+
+/// The text of a dump. Comments may be in any encoding: what is not UTF-8 in them decides nothing.
+///
+/// # Errors
+/// When it cannot be read, or is larger than a dump can be.
+pub(crate) fn read_dump(file: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    let context = || format!("reading rules from {file}");
+    let input: Box<dyn Read> = match file {
+        "-" => Box::new(std::io::stdin().lock()),
+        path => Box::new(File::open(path).with_context(context)?),
+    };
+    input
+        .take(LARGEST_DUMP + 1)
+        .read_to_end(&mut bytes)
+        .with_context(context)?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    ensure!(
+        length <= LARGEST_DUMP,
+        "{file} is larger than {} MB: cut out the tables that matter",
+        LARGEST_DUMP >> 20
+    );
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
