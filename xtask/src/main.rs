@@ -1,4 +1,4 @@
-//! Every developer verb: `cargo xtask demo | test | lint | lab | bench | bless | tidy | ci`.
+//! Every developer verb: `cargo xtask demo | test | lint | lab | guest | bench | bless | tidy | ci`.
 //!
 //! This is the one door: CI and README call nothing else.
 
@@ -39,6 +39,18 @@ enum Verb {
     },
     /// Formatting, clippy and tidy, with warnings as errors.
     Lint,
+    /// Run tests on an older kernel, in a virtual machine: `cargo xtask guest --kernel 5.10 -p live --test nftables`.
+    Guest {
+        /// 5.10, 6.1 or 6.12: Debian's, fetched when it is first wanted.
+        #[arg(long, default_value = "6.1")]
+        kernel: String,
+        /// After so many seconds the machine is switched off, and that is a failure.
+        #[arg(long, default_value_t = 3600)]
+        seconds: u64,
+        /// Arguments for `cargo test`; each test program has a machine to itself. Without any: SCTP's truth table.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// A cluster out of network namespaces: `cargo xtask lab up|run|down ...`.
     Lab {
         /// Arguments for `kube-proxy lab`.
@@ -64,7 +76,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("xtask: {err:#}");
-            ExitCode::FAILURE
+            // What a tool says by its status, it says through us.
+            err.downcast_ref::<run::Ended>()
+                .map_or(ExitCode::FAILURE, |ended| ExitCode::from(ended.code))
         }
     }
 }
@@ -82,6 +96,16 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Test { mutants: true, rest } => mutants(&rest),
         Verb::Test { mutants: false, rest } => test(&rest),
         Verb::Lint => lint(),
+        Verb::Guest {
+            kernel,
+            seconds,
+            rest,
+        } if rest.is_empty() => guest(&kernel, seconds, sctp()),
+        Verb::Guest {
+            kernel,
+            seconds,
+            rest,
+        } => guest(&kernel, seconds, Cargo::new(&["test"]).more(&rest)),
         Verb::Bench { rest } => {
             packages::ensure()?;
             cargo(Cargo::new(&[
@@ -101,6 +125,29 @@ fn run(verb: Verb) -> Result<()> {
             test(&[])
         }
     }
+}
+
+/// Cargo's own way to run tests elsewhere: each test program is started by another.
+fn guest(kernel: &str, seconds: u64, tests: Cargo) -> Result<()> {
+    packages::ensure_for_guests()?;
+    cargo(Cargo::new(&["build", "-p", "kube-proxy", "-p", "guest"]))?;
+    let guest = run::root().join("target/debug/guest");
+    let runner = format!("{} run --kernel {kernel} --seconds {seconds} --", guest.display());
+    cargo(tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", &runner))
+}
+
+/// Packets that the kernel of most development machines cannot make. One table, since a guest is slow.
+fn sctp() -> Cargo {
+    let words = [
+        "test",
+        "-p",
+        "live",
+        "--test",
+        "truth_table_nftables",
+        "--",
+        "--nocapture",
+    ];
+    Cargo::new(&words).env("KPRS_TRUTH_TABLES", "15-sctp")
 }
 
 /// The binary comes first: the live tests run it.

@@ -15,6 +15,14 @@ const TOOLS: [(&str, &str); 7] = [
     ("sysctl", "procps"),
 ];
 
+/// What a guest takes besides.
+const GUEST_TOOLS: [(&str, &str); 4] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("modprobe", "kmod"),
+    ("xz", "xz-utils"),
+    ("setpriv", "util-linux"),
+];
+
 /// Folders searched beside PATH: as an ordinary user PATH often lacks them.
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
 
@@ -25,7 +33,16 @@ pub fn is_root() -> bool {
 
 /// Installs what is missing as root; otherwise says which one command does.
 pub fn ensure() -> Result<()> {
-    let missing = missing_packages();
+    ensure_all(&TOOLS)
+}
+
+/// As [`ensure`], for virtual machines too.
+pub fn ensure_for_guests() -> Result<()> {
+    ensure_all(&[&TOOLS[..], &GUEST_TOOLS].concat())
+}
+
+fn ensure_all(tools: &[(&str, &'static str)]) -> Result<()> {
+    let missing = missing_packages(tools);
     if missing.is_empty() {
         return Ok(());
     }
@@ -42,11 +59,11 @@ pub fn ensure() -> Result<()> {
     )
 }
 
-fn missing_packages() -> Vec<&'static str> {
+fn missing_packages(tools: &[(&str, &'static str)]) -> Vec<&'static str> {
     let path = std::env::var("PATH").unwrap_or_default();
     let folders: Vec<&str> = path.split(':').chain(SYSTEM_FOLDERS).collect();
     let there = |tool: &str| folders.iter().any(|folder| Path::new(folder).join(tool).exists());
-    let mut packages: Vec<&str> = TOOLS
+    let mut packages: Vec<&str> = tools
         .iter()
         .filter(|(tool, _)| !there(tool))
         .map(|(_, package)| *package)

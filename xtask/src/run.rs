@@ -1,6 +1,7 @@
 //! Running cargo and the project's own programs.
 
 use anyhow::{Context, Result, bail};
+use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -42,8 +43,16 @@ pub fn root() -> PathBuf {
 pub fn cargo(command: Cargo) -> Result<()> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut process = Command::new(program);
+    // What cargo tells this program of itself is not for other builds: some build scripts run anew when it changes.
+    let of_ours = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    });
+    for name in of_ours {
+        process.env_remove(name);
+    }
     process.args(&command.args).envs(command.env).current_dir(root());
-    finish(process, &format!("cargo {}", command.args.join(" ")))
+    finish(process, &format!("cargo {}", command.args.join(" ")), Passes::No)
 }
 
 /// Builds the binary and runs it.
@@ -63,16 +72,46 @@ pub fn program(name: &str, args: &[String]) -> Result<()> {
     };
     let mut process = Command::new(path);
     process.args(args).current_dir(root());
-    finish(process, &format!("{name} {}", args.join(" ")))
+    finish(process, &format!("{name} {}", args.join(" ")), Passes::Yes)
 }
 
-fn finish(mut process: Command, what: &str) -> Result<()> {
+/// A program of the project that ended with a status of its own, which says what it found.
+#[derive(Debug)]
+pub struct Ended {
+    what: String,
+    /// The status.
+    pub code: u8,
+}
+
+/// As other failures are told.
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended with status {}", self.what, self.code)
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// Whether an exit status is passed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passes {
+    Yes,
+    No,
+}
+
+fn finish(mut process: Command, what: &str, passes: Passes) -> Result<()> {
     eprintln!("xtask: {what}");
     let status = process
         .status()
         .with_context(|| format!("{what} could not be started"))?;
-    if !status.success() {
-        bail!("{what} failed: {status}");
+    if status.success() {
+        return Ok(());
     }
-    Ok(())
+    match status.code().map(u8::try_from) {
+        Some(Ok(code)) if passes == Passes::Yes => bail!(Ended {
+            what: what.to_owned(),
+            code
+        }),
+        _ => bail!("{what} failed: {status}"),
+    }
 }

@@ -16,6 +16,7 @@ pub fn run() -> Result<()> {
     let architecture = read(&root().join("ARCHITECTURE.md"))?;
     crate_edges(&architecture, &mut faults)?;
     let sources = rust_sources()?;
+    unsafe_code(&sources, &mut faults)?;
     tables_name_their_tests(&sources, &mut faults)?;
     for (path, text) in &sources {
         source_text(path, text, &mut faults);
@@ -86,6 +87,33 @@ fn crate_edges(architecture: &str, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// The one crate that may have unsafe code, and there one block (ADR 39).
+const UNSAFE: &str = "xtinfo";
+
+/// Every other crate takes the workspace's lints, which forbid it, and no attribute can allow what is forbidden.
+fn unsafe_code(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec<String>) -> Result<()> {
+    let metadata = MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    for package in &metadata.packages {
+        let manifest = read(package.manifest_path.as_std_path())?;
+        let inherits = manifest.contains("\n[lints]\nworkspace = true\n");
+        if !inherits && package.name != UNSAFE {
+            faults.push(format!(
+                "{}: Cargo.toml lacks the workspace's lints",
+                package.name
+            ));
+        }
+    }
+    // In two pieces, so that this file is no hit of its own.
+    let block = concat!("unsafe ", "{");
+    let of_it = Path::new("crates").join(UNSAFE);
+    let blocks = sources.iter().filter(|(path, _)| path.starts_with(&of_it));
+    let count: usize = blocks.map(|(_, text)| text.matches(block).count()).sum();
+    if count != 1 {
+        faults.push(format!("{UNSAFE}: {count} unsafe blocks, not one"));
+    }
+    Ok(())
+}
+
 /// All Rust sources of the workspace with their text, by path relative to the root.
 fn rust_sources() -> Result<BTreeMap<PathBuf, String>> {
     let mut sources = BTreeMap::new();
@@ -113,7 +141,7 @@ const TESTED_TABLES: [(&str, &str); 2] = [
     ("docs/quirks.md", "# Quirks"),
 ];
 
-/// Each such test must exist.
+/// Each such test must exist, and a table names it once: a second row is what a merge left.
 fn tables_name_their_tests(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec<String>) -> Result<()> {
     for (document, heading) in TESTED_TABLES {
         let text = read(&root().join(document))?;
@@ -126,6 +154,7 @@ fn tables_name_their_tests(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec
         if rows.is_empty() {
             faults.push(format!("{document}: no rows with tests under `{heading}`"));
         }
+        let mut seen = BTreeSet::new();
         for row in rows {
             let named = row
                 .trim_end_matches(['|', ' '])
@@ -138,9 +167,32 @@ fn tables_name_their_tests(sources: &BTreeMap<PathBuf, String>, faults: &mut Vec
                     "{document}: a row names test `{named}`, which does not exist"
                 ));
             }
+            if !seen.insert(named) {
+                faults.push(format!("{document}: two rows name test `{named}`"));
+            }
         }
     }
     Ok(())
+}
+
+/// Notes on upstream that readers do not have. In two pieces, so that this file is no hit of its own.
+const NOTES: [&str; 6] = [
+    concat!("control", ".md"),
+    concat!("iptables", ".md"),
+    concat!("ipvs", ".md"),
+    concat!("nftables", ".md"),
+    concat!("kernel-facts", ".md"),
+    concat!("users", ".md"),
+];
+
+/// Whether a line sends its reader to a page that is not part of this repository.
+fn cites_notes(line: &str) -> bool {
+    NOTES.iter().any(|page| {
+        let mut places = line.match_indices(page);
+        places.any(|(at, _)| {
+            !line[..at].ends_with(|before: char| before.is_alphanumeric() || "-_/".contains(before))
+        })
+    })
 }
 
 fn source_text(path: &Path, text: &str, faults: &mut Vec<String>) {
@@ -158,6 +210,11 @@ fn source_text(path: &Path, text: &str, faults: &mut Vec<String>) {
         }
         if line.contains('\t') {
             fault("tab");
+        }
+        if cites_notes(line) {
+            fault(
+                "cites a page that readers do not have; say what upstream does, or name its file or function",
+            );
         }
         // In two pieces, so that this file is no hit of its own.
         for word in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")] {
@@ -195,6 +252,26 @@ fn every_source_is_reachable(sources: &BTreeMap<PathBuf, String>, faults: &mut V
                 "{}: no `mod {module};` reaches this file",
                 path.display()
             ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_readers_do_not_have_are_not_cited() {
+        for page in NOTES {
+            assert!(cites_notes(&format!("/// The limit ({page} 3.4).")), "{page}");
+            assert!(cites_notes(&format!("/// {page} 3; other words")), "{page}");
+        }
+        for line in [
+            "see docs/iptables-mode.md",
+            "see docs/nftables.md",
+            "control the .md files",
+        ] {
+            assert!(!cites_notes(line), "{line}");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! `kube-proxy lab ...`: labs for people.
 //!
-//! Exit statuses: 0 done, 1 a probe was not answered or the command failed, 2 it could not be done.
+//! Exit statuses: 0 done, 1 a probe was not answered, 2 it could not be done; of `run`, the command's own, and 128 and
+//! the signal's number if one ended it.
 
 use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use crate::topology::{Outside, Pod, Port, Topology};
@@ -24,14 +26,16 @@ const PROXY_ENDS: Duration = Duration::from_secs(5);
 pub const USAGE: &str = "\
 usage: kube-proxy lab COMMAND [--prefix P]
   demo    [--output FORM] [--tamper COMMAND]     three requests through a Service, every rule predicted and observed
-                                                 (`kube-proxy lab demo --help` tells more)
+          [--proxy-mode MODE]                    (`kube-proxy lab demo --help` tells more)
   up      [--topology FILE | --cluster FILE]     build a lab that stays until `lab down` (needs root)
-  run     [--topology FILE | --cluster FILE] [--manifests DIR] [--config FILE] [-- COMMAND ...]
+          [--proxy-mode MODE]
+  run     [--topology FILE | --cluster FILE] [--manifests DIR] [--config FILE | --proxy-mode MODE] [-- COMMAND ...]
           build a lab for one command (a shell if none is given), with this binary running as the proxy on each
           node if there are manifests; works without root where user namespaces are allowed
   down    remove everything of a lab
   show    say what a running lab consists of
-  probe   FROM tcp|udp ADDRESS:PORT [COUNT]      connect from a node, a pod or a client of a running lab
+  probe   FROM tcp|udp|sctp ADDRESS:PORT [COUNT]      connect from a node, a pod or a client of a running lab
+MODE is iptables or nftables: how the proxies run, and what `up` names to look into a node with.
 FILE is JSON: a topology of the lab, or a List of a cluster's objects. Without one the lab is the demonstration
 cluster: node-a at 192.168.50.238, node-b at .239, spring-test and sender behind node ports, kube-dns, a client.";
 
@@ -61,6 +65,45 @@ fn asks_for_help(args: &[String]) -> bool {
     ours.any(|arg| arg == "--help" || arg == "-h") || args == ["help"]
 }
 
+/// How proxies run in a lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// As the configuration says, which is iptables without one.
+    #[default]
+    AsConfigured,
+    /// `--proxy-mode iptables`.
+    Iptables,
+    /// `--proxy-mode nftables`.
+    Nftables,
+}
+
+impl Mode {
+    fn parse(word: &str) -> Result<Mode, LabError> {
+        match word {
+            "iptables" => Ok(Mode::Iptables),
+            "nftables" => Ok(Mode::Nftables),
+            other => Err(usage(&format!("--proxy-mode {other}: iptables or nftables"))),
+        }
+    }
+
+    /// The flag's word.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Mode::AsConfigured => None,
+            Mode::Iptables => Some("iptables"),
+            Mode::Nftables => Some("nftables"),
+        }
+    }
+
+    /// What shows a node's rules.
+    fn look(self) -> &'static str {
+        match self {
+            Mode::AsConfigured | Mode::Iptables => "iptables-save",
+            Mode::Nftables => "nft list table ip kube-proxy",
+        }
+    }
+}
+
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
@@ -69,6 +112,7 @@ struct Request {
     cluster: Option<PathBuf>,
     manifests: Option<PathBuf>,
     config: Option<PathBuf>,
+    mode: Mode,
     words: Vec<String>,
     command: Vec<String>,
 }
@@ -85,10 +129,17 @@ impl Request {
                 "--cluster" => request.cluster = Some(value()?.into()),
                 "--manifests" => request.manifests = Some(value()?.into()),
                 "--config" => request.config = Some(value()?.into()),
+                "--proxy-mode" => request.mode = Mode::parse(value()?)?,
                 "--" => request.command = args.by_ref().cloned().collect(),
                 flag if flag.starts_with('-') => return Err(usage(&format!("unknown flag {flag}"))),
                 word => request.words.push(word.to_owned()),
             }
+        }
+        if request.config.is_some() && request.mode != Mode::AsConfigured {
+            // A configuration's values count, and the flags beside it do not.
+            return Err(usage(
+                "--proxy-mode beside --config says nothing: write mode into the file",
+            ));
         }
         Ok(request)
     }
@@ -99,7 +150,7 @@ impl Request {
             "run" => self.run_command(ourselves),
             "down" => self.down(),
             "show" => {
-                print(&describe(Lab::attach(self.prefix())?.topology()));
+                print(&describe(Lab::attach(self.prefix())?.topology(), self.mode));
                 Ok(0)
             }
             "probe" => self.probe(),
@@ -142,7 +193,7 @@ impl Request {
                 life: Life::Detached,
             },
         )?;
-        print(&describe(lab.topology()));
+        print(&describe(lab.topology(), self.mode));
         lab.notes().iter().for_each(|note| complain(note));
         Ok(0)
     }
@@ -165,7 +216,7 @@ impl Request {
             self.command.clone()
         };
         if self.command.is_empty() {
-            print(&describe(lab.topology()));
+            print(&describe(lab.topology(), self.mode));
         }
         let (program, rest) = argv
             .split_first()
@@ -180,7 +231,7 @@ impl Request {
             proxy.stop(PROXY_ENDS)?;
         }
         lab.down()?;
-        Ok(u8::from(!status?.success()))
+        Ok(passed_on(status?))
     }
 
     fn start_proxies(&self, lab: &Lab, ourselves: &[String]) -> Result<Vec<LabProcess>, LabError> {
@@ -204,6 +255,9 @@ impl Request {
             if let Some(config) = &config {
                 argv.extend(["--config", config]);
             }
+            if let Some(mode) = self.mode.word() {
+                argv.extend(["--proxy-mode", mode]);
+            }
             proxies.push(lab.spawn(&node.name, &argv, &format!("proxy-{}", node.name))?);
         }
         Ok(proxies)
@@ -213,14 +267,15 @@ impl Request {
         let (from, proto, dst, count) = match self.words.as_slice() {
             [from, proto, dst] => (from, proto, dst, Ok(1)),
             [from, proto, dst, count] => (from, proto, dst, count.parse::<usize>()),
-            _ => return Err(usage("probe wants FROM tcp|udp ADDRESS:PORT [COUNT]")),
+            _ => return Err(usage("probe wants FROM tcp|udp|sctp ADDRESS:PORT [COUNT]")),
         };
         let count = count.map_err(|error| usage(&format!("COUNT: {error}")))?;
         let dst: SocketAddr = dst.parse().map_err(|error| usage(&format!("{dst}: {error}")))?;
         let probe = match proto.as_str() {
             "tcp" => Probe::tcp(dst),
             "udp" => Probe::udp(dst),
-            other => return Err(usage(&format!("{other} is neither tcp nor udp"))),
+            "sctp" => Probe::sctp(dst),
+            other => return Err(usage(&format!("{other} is neither tcp nor udp nor sctp"))),
         };
         let outcomes = Lab::attach(self.prefix())?.probe_many(from, probe, count)?;
         for outcome in &outcomes {
@@ -232,19 +287,28 @@ impl Request {
     }
 }
 
+/// A command's end as a shell tells it.
+fn passed_on(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     let text = fs::read(path).map_err(|e| LabError::system(format!("read {}", path.display()), e))?;
     serde_json::from_slice(&text).map_err(|e| LabError::Topology(format!("{}: {e}", path.display())))
 }
 
 /// A topology in a person's words, one place a line, with the command that looks into a node.
-pub fn describe(topology: &Topology) -> String {
+pub fn describe(topology: &Topology, mode: Mode) -> String {
     let mut lines = vec![];
     for node in &topology.nodes {
         let own = join(node.all_addresses());
         let look = format!(
-            "ip netns exec {} iptables-save",
-            topology.namespace_name(&node.name)
+            "ip netns exec {} {}",
+            topology.namespace_name(&node.name),
+            mode.look()
         );
         lines.push(format!(
             "{:16} {own}, pods {}    {look}",
@@ -354,6 +418,8 @@ mod tests {
             "frobnicate",
             "up --what",
             "down --prefix",
+            "up --proxy-mode ipvs",
+            "run --config c.yaml --proxy-mode nftables",
             "probe a sctp 10.0.0.1:1",
             "probe a tcp b",
         ] {
@@ -372,7 +438,7 @@ mod tests {
     #[test]
     fn the_description_names_every_place() {
         let topology = seed::topology("kp");
-        let text = describe(&topology);
+        let text = describe(&topology, Mode::AsConfigured);
         for place in topology
             .places()
             .into_iter()
@@ -381,5 +447,10 @@ mod tests {
             assert!(text.contains(place), "{place} is missing in\n{text}");
         }
         assert!(text.contains("ip netns exec kp-node-a iptables-save"), "{text}");
+        let text = describe(&topology, Mode::Nftables);
+        assert!(
+            text.contains("ip netns exec kp-node-a nft list table ip kube-proxy"),
+            "{text}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::icmp::{self, Ear, Unreachable};
 use crate::probe::{Probe, ProbeOutcome, Refusal, parse_answer};
@@ -75,7 +75,7 @@ impl Driver {
         match open(&probe) {
             Ok(socket) => {
                 let stage = match probe.proto {
-                    Proto::Tcp => Stage::Connecting,
+                    Proto::Tcp | Proto::Sctp => Stage::Connecting,
                     Proto::Udp => Stage::Asking(vec![]),
                 };
                 let subject = (
@@ -175,13 +175,14 @@ fn open(probe: &Probe) -> Result<OwnedFd, ProbeOutcome> {
     } else {
         AddressFamily::INET6
     };
-    let kind = match probe.proto {
-        Proto::Tcp => SocketType::STREAM,
-        Proto::Udp => SocketType::DGRAM,
+    let (kind, protocol) = match probe.proto {
+        Proto::Tcp => (SocketType::STREAM, None),
+        Proto::Sctp => (SocketType::STREAM, Some(ipproto::SCTP)),
+        Proto::Udp => (SocketType::DGRAM, None),
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let failed = |what: &str, errno: Errno| ProbeOutcome::Failed(format!("{what}: {errno}"));
-    let socket = rustix::net::socket_with(family, kind, flags, None).map_err(|e| failed("socket", e))?;
+    let socket = rustix::net::socket_with(family, kind, flags, protocol).map_err(|e| failed("socket", e))?;
     if probe.src.is_some() || probe.src_port.is_some() {
         bind(&socket, probe).map_err(|errno| failed("bind the source", errno))?;
     }
@@ -235,7 +236,14 @@ fn overheard(flight: &Flight, ear: &mut Ear) -> Option<ProbeOutcome> {
 fn step(flight: &mut Flight) -> Result<Option<ProbeOutcome>, Errno> {
     if matches!(flight.stage, Stage::Connecting) {
         sockopt::socket_error(&flight.socket)??;
-        rustix::net::send(&flight.socket, QUESTION, SendFlags::NOSIGNAL)?;
+        match rustix::net::send(&flight.socket, QUESTION, SendFlags::NOSIGNAL) {
+            // A server that lost patience has answered, and an association has no half that stays open. The answer
+            // can still be read.
+            Err(Errno::PIPE | Errno::SHUTDOWN) if flight.probe.proto == Proto::Sctp => {}
+            sent => {
+                sent?;
+            }
+        }
         flight.stage = Stage::Asking(vec![]);
         return Ok(None);
     }

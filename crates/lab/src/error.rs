@@ -11,6 +11,17 @@ pub enum LabError {
     /// Not root, and not inside [`crate::reexec_rootless`].
     #[error("a lab needs root, or a user namespace (see reexec_rootless)")]
     NeedsRoot,
+    /// A lab of this prefix is up, and would be destroyed.
+    #[error("lab {prefix} is up already: {why}, or choose another name with --prefix")]
+    AlreadyUp {
+        /// The prefix.
+        prefix: String,
+        /// Whose it is, or how to remove it.
+        why: String,
+    },
+    /// There is no lab of this prefix.
+    #[error("there is no lab {0}; `kube-proxy lab up --prefix {0}` builds one")]
+    NoLab(String),
     /// A name that is neither a node, a pod, an outside client, the sink nor `wire`.
     #[error("lab {prefix} has no place called {name:?}; it has {known}")]
     UnknownPlace {

@@ -109,6 +109,7 @@ fn subject(packet: wire_format::Packet<'_>) -> Subject {
     let proto = match packet.transport {
         Transport::Tcp(_) => Proto::Tcp,
         Transport::Udp(_) => Proto::Udp,
+        Transport::Sctp => Proto::Sctp,
     };
     (proto, packet.src.port(), packet.dst)
 }

@@ -1,6 +1,7 @@
 //! The lab itself: up, down, and the verbs in between.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::LabError;
 use crate::build;
+use crate::claim::Claim;
 use crate::driver::Driver;
 use crate::netns::{self, Namespace};
 use crate::probe::{Probe, ProbeOutcome};
@@ -70,11 +72,14 @@ pub struct Lab {
     serving: Option<Serving>,
     server_process: Option<LabProcess>,
     reaper: Option<Child>,
+    /// Of an owned lab. Its last field, so that the prefix is free when all else has gone.
+    claim: Option<Claim>,
 }
 
 /// Making and removing.
 impl Lab {
-    /// Builds an owned lab served by threads of this process. What a crashed lab of the same prefix left goes first.
+    /// Builds an owned lab served by threads of this process. What a crashed lab of the same prefix left goes first; one
+    /// that is up is let be.
     ///
     /// # Errors
     /// See [`LabError`]; whatever was built is removed.
@@ -96,6 +101,7 @@ impl Lab {
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::NeedsRoot);
         }
+        let claim = Claim::take(&topology.prefix)?;
         netns::sweep(&topology.prefix)?;
         // Owned until it stands: an error on the way drops it, and that removes it.
         let mut lab = Self {
@@ -105,10 +111,11 @@ impl Lab {
             serving: None,
             server_process: None,
             reaper: None,
+            claim: Some(claim),
         };
         lab.build(&options.servers)?;
         if options.life == Life::Detached {
-            lab.detach();
+            lab.detach()?;
         }
         Ok(lab)
     }
@@ -119,7 +126,10 @@ impl Lab {
     /// When there is none of this prefix.
     pub fn attach(prefix: &str) -> Result<Self, LabError> {
         let path = netns::state_folder(prefix).join("topology.json");
-        let text = fs::read(&path).map_err(|e| LabError::system(format!("read {}", path.display()), e))?;
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LabError::NoLab(prefix.to_owned()),
+            _ => LabError::system(format!("read {}", path.display()), error),
+        })?;
         let topology =
             serde_json::from_slice(&text).map_err(|error| LabError::Topology(error.to_string()))?;
         let (notes, life) = (vec![], Life::Detached);
@@ -130,6 +140,7 @@ impl Lab {
             serving: None,
             server_process: None,
             reaper: None,
+            claim: None,
         })
     }
 
@@ -183,12 +194,16 @@ impl Lab {
         Ok(process)
     }
 
-    fn detach(&mut self) {
+    fn detach(&mut self) -> Result<(), LabError> {
+        if let Some(claim) = self.claim.take() {
+            claim.detach()?;
+        }
         self.life = Life::Detached;
         if let Some(process) = self.server_process.take() {
             process.leave_running();
         }
         self.end_reaper();
+        Ok(())
     }
 
     fn end_reaper(&mut self) {

@@ -13,6 +13,7 @@
 //! [`seed`] for a ready cluster.
 
 mod build;
+mod claim;
 pub mod cli;
 pub mod cluster;
 mod driver;

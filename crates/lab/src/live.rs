@@ -3,9 +3,13 @@
 use std::env;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Set in CI: what would be skipped fails.
 const REQUIRE: &str = "KPRS_REQUIRE_LIVE";
+
+/// Set where everything is slow, as in a virtual machine without KVM: how often as long tests wait.
+const PATIENCE: &str = "KPRS_PATIENCE";
 
 /// True if the process is root and has these tools; otherwise it says `SKIPPED` and why.
 ///
@@ -40,4 +44,16 @@ fn missing(tools: &[&str]) -> Option<String> {
 /// A prefix that no other process uses: `STEM_PID`. Tests of one process need different stems.
 pub fn prefix(stem: &str) -> String {
     format!("{stem}_{}", std::process::id())
+}
+
+/// Whether this kernel has SCTP, which some leave out.
+pub fn has_sctp() -> bool {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::SCTP)).is_ok()
+}
+
+/// How long to wait for what takes at most this long on an idle machine of its own.
+pub fn patience(usual: Duration) -> Duration {
+    let times = env::var(PATIENCE).ok().and_then(|text| text.parse().ok());
+    usual * times.unwrap_or(1)
 }

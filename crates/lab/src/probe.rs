@@ -10,7 +10,7 @@ use crate::topology::Proto;
 /// One connection (or datagram) to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// TCP or UDP.
+    /// The protocol.
     pub proto: Proto,
     /// The source address to bind; the kernel chooses if absent. It must be one of the place's own.
     pub src: Option<IpAddr>,
@@ -38,6 +38,14 @@ impl Probe {
     pub const fn udp(dst: SocketAddr) -> Self {
         Self {
             proto: Proto::Udp,
+            ..Self::tcp(dst)
+        }
+    }
+
+    /// An SCTP probe with a second of patience.
+    pub const fn sctp(dst: SocketAddr) -> Self {
+        Self {
+            proto: Proto::Sctp,
             ..Self::tcp(dst)
         }
     }

@@ -1,6 +1,6 @@
 //! The servers in the pods: they say who they are and which client address they saw.
 //!
-//! TCP: one line `NAME CLIENT-IP:PORT`, then close; a request that starts like HTTP gets it as the body of an
+//! TCP and SCTP: one line `NAME CLIENT-IP:PORT`, then close; a request that starts like HTTP gets it as the body of an
 //! HTTP/1.0 answer. UDP: the same line. One thread serves all sockets of all namespaces: a socket stays in the
 //! namespace it was made in.
 //!
@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -41,7 +42,7 @@ pub struct Listen {
     pub namespace: PathBuf,
     /// What the server calls itself.
     pub answers_as: String,
-    /// TCP or UDP.
+    /// The protocol.
     pub proto: Proto,
     /// Where.
     pub address: SocketAddr,
@@ -139,6 +140,7 @@ pub fn run(args: &[String]) -> Result<(), LabError> {
 }
 
 enum Socket {
+    /// TCP, or SCTP, whose associations are streams as well.
     Tcp(TcpListener, String),
     Udp(UdpSocket, String),
 }
@@ -177,6 +179,10 @@ fn bind(listen: &Listen) -> Result<Socket, LabError> {
                 socket.set_nonblocking(true)?;
                 Socket::Tcp(socket, name)
             }
+            Proto::Sctp => {
+                let socket = listen_for_associations(listen.address)?;
+                Socket::Tcp(socket, name)
+            }
             Proto::Udp => {
                 let socket = UdpSocket::bind(listen.address)?;
                 socket.set_nonblocking(true)?;
@@ -191,6 +197,21 @@ fn bind(listen: &Listen) -> Result<Socket, LabError> {
         ..
     } = listen;
     bound().map_err(|source| LabError::system(format!("serve {answers_as} on {proto} {address}"), source))
+}
+
+/// `std` makes no SCTP sockets, but handles them as what they behave like.
+fn listen_for_associations(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::SCTP))?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(TcpListener::from(socket))
 }
 
 /// A client that is being served.

@@ -195,6 +195,7 @@ impl OpenSink {
             Transport::Tcp(segment) if segment.flags & (SYN | ACK) == SYN => Proto::Tcp,
             Transport::Tcp(_) => return,
             Transport::Udp(_) => Proto::Udp,
+            Transport::Sctp => Proto::Sctp,
         };
         self.seen.add(SeenPacket {
             at: Instant::now(),
@@ -221,6 +222,8 @@ fn answer(packet: &Packet<'_>, line: &str) -> Option<Answer> {
     let segment = match packet.transport {
         Transport::Udp(_) => return Some(Answer::Datagram(line.to_owned())),
         Transport::Tcp(segment) => segment,
+        // Nobody needs an answer to an association that goes nowhere.
+        Transport::Sctp => return None,
     };
     let has = |flag| segment.flags & flag != 0;
     let length = u32::try_from(segment.payload.len()).ok()?;

@@ -150,7 +150,7 @@ impl Default for Sink {
 /// A port of one transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
-    /// TCP or UDP.
+    /// The protocol.
     pub proto: Proto,
     /// Not 0.
     pub port: u16,
@@ -164,6 +164,8 @@ pub enum Proto {
     Tcp,
     /// UDP.
     Udp,
+    /// SCTP, one association a socket. Not every kernel has it.
+    Sctp,
 }
 
 impl fmt::Display for Proto {
@@ -171,6 +173,7 @@ impl fmt::Display for Proto {
         f.write_str(match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Sctp => "sctp",
         })
     }
 }
@@ -188,6 +191,14 @@ impl Port {
     pub const fn udp(port: u16) -> Self {
         Self {
             proto: Proto::Udp,
+            port,
+        }
+    }
+
+    /// An SCTP port.
+    pub const fn sctp(port: u16) -> Self {
+        Self {
+            proto: Proto::Sctp,
             port,
         }
     }

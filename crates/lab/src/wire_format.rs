@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// TCP's protocol number.
 const TCP: u8 = 6;
+const SCTP: u8 = 132;
 /// UDP's protocol number.
 const UDP: u8 = 17;
 
@@ -18,7 +19,7 @@ pub const PSH: u8 = 0x08;
 /// The acknowledgement number counts.
 pub const ACK: u8 = 0x10;
 
-/// A TCP or UDP packet.
+/// A TCP, UDP or SCTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Source address and port.
@@ -36,6 +37,8 @@ pub enum Transport<'a> {
     Tcp(Segment<'a>),
     /// UDP with its payload.
     Udp(&'a [u8]),
+    /// SCTP: its ports are all that is read, and none is written.
+    Sctp,
 }
 
 /// A TCP segment without its ports.
@@ -57,7 +60,7 @@ pub fn ipv4_header_length(packet: &[u8]) -> Option<usize> {
     (first >> 4 == 4).then_some(usize::from(first & 0x0f) * 4)
 }
 
-/// Reads an IPv4 or IPv6 packet with TCP or UDP directly inside; later fragments and the rest are `None`.
+/// Reads an IPv4 or IPv6 packet with TCP, UDP or SCTP directly inside; later fragments and the rest are `None`.
 pub fn parse(packet: &[u8]) -> Option<Packet<'_>> {
     match packet.first()? >> 4 {
         4 => parse_ipv4(packet),
@@ -93,6 +96,7 @@ fn parse_transport(protocol: u8, src: IpAddr, dst: IpAddr, data: &[u8]) -> Optio
     let transport = match protocol {
         TCP => Transport::Tcp(parse_segment(data).unwrap_or_default()),
         UDP => Transport::Udp(data.get(8..).unwrap_or_default()),
+        SCTP => Transport::Sctp,
         _ => return None,
     };
     let src = SocketAddr::new(src, u16_at(data, 0)?);
@@ -115,10 +119,12 @@ pub fn write(packet: &Packet<'_>) -> Option<Vec<u8>> {
     let mut data = match packet.transport {
         Transport::Tcp(segment) => write_segment(packet, &segment),
         Transport::Udp(payload) => write_datagram(packet, payload)?,
+        Transport::Sctp => return None,
     };
     let (protocol, checksum_at) = match packet.transport {
         Transport::Tcp(_) => (TCP, 16),
         Transport::Udp(_) => (UDP, 6),
+        Transport::Sctp => return None,
     };
     let length = u16::try_from(data.len()).ok()?;
     let mut pseudo = Vec::with_capacity(40 + data.len());

@@ -381,15 +381,17 @@ fn going_down_leaves_no_name_no_file_and_no_process() {
 }
 
 #[test]
-fn a_second_lab_of_a_prefix_removes_the_first_and_sweep_removes_all() {
+fn what_was_left_behind_goes_with_the_next_lab_of_its_prefix_and_with_a_sweep() {
     if !live::available(&[]) {
         return;
     }
-    let prefix = live::prefix("twice");
-    let first = Lab::up(&seed::topology(&prefix)).unwrap();
+    let prefix = live::prefix("left");
+    let left = format!("{prefix}-left");
+    let added = Command::new("ip").args(["netns", "add", &left]).status().unwrap();
+    assert!(added.success());
     let mut small = seed::topology(&prefix);
     small.pods.truncate(1);
-    let second = Lab::up(&small).unwrap();
+    let lab = Lab::up(&small).unwrap();
     assert_eq!(
         names_left(&prefix).len(),
         6,
@@ -398,5 +400,5 @@ fn a_second_lab_of_a_prefix_removes_the_first_and_sweep_removes_all() {
     assert_eq!(lab::sweep(&prefix).unwrap(), 6);
     assert_eq!(names_left(&prefix), Vec::<String>::new());
     assert_eq!(lab::sweep(&prefix).unwrap(), 0);
-    drop((first, second));
+    drop(lab);
 }

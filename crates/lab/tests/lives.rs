@@ -94,6 +94,34 @@ fn a_lab_goes_with_an_owner_that_is_killed() {
 }
 
 #[test]
+fn a_lab_that_is_up_is_not_destroyed_by_another_of_its_prefix() {
+    if !live::available(&[]) {
+        return;
+    }
+    let prefix = live::prefix("twice");
+    let topology = seed::topology(&prefix);
+    let lab = Lab::up(&topology).unwrap_or_else(|error| panic!("{}", error.chain()));
+    let (status, text) = command_line(&["run", "--prefix", &prefix, "--", "true"]);
+    assert!(
+        status == 2 && text.contains("its owner still runs"),
+        "{status}: {text}"
+    );
+    let Err(error) = Lab::up(&topology) else {
+        panic!("there are two of one prefix")
+    };
+    assert!(
+        error.to_string().contains(&format!("lab {prefix} is up already")),
+        "{error}"
+    );
+    let outcome = lab.probe("sender-a", Probe::tcp(socket(SPRING_TEST_B))).unwrap();
+    assert_eq!(outcome.answered_by(), Some("spring-test-b"));
+    lab.down().unwrap();
+    Lab::up(&topology).unwrap().down().unwrap();
+    let lock = Path::new("/run/kube-proxy-lab").join(format!("{prefix}.lock"));
+    assert!(!lock.exists());
+}
+
+#[test]
 #[ignore = "the child of a_detached_lab_serves_from_a_process_until_it_is_swept"]
 fn child_serves() {
     let args: Vec<String> = env::args().collect();
@@ -157,15 +185,19 @@ fn the_command_line_builds_shows_probes_and_removes_a_lab() {
     }
     let prefix = live::prefix("cli");
     let expect = |status: i32, words: &str, args: &[&str]| {
-        let args = [args, &["--prefix", &prefix]].concat();
+        let (command, rest) = args.split_first().unwrap();
+        let args = [&[command, "--prefix", &prefix], rest].concat();
         let (was, text) = command_line(&args);
         assert!(
             was == status && text.contains(words),
             "{args:?} exits with {was}\n{text}"
         );
     };
-    expect(2, "topology.json", &["show"]);
+    expect(2, &format!("lab: there is no lab {prefix}; "), &["show"]);
+    expect(2, "there is no lab", &["probe", "sender-a", "tcp", SPRING_TEST_B]);
     expect(0, "kube-dns-a2", &["up"]);
+    expect(2, "is up already: remove it with", &["up"]);
+    expect(2, "is up already", &["run", "--", "true"]);
     expect(0, "kube-dns-a2", &["show"]);
     expect(
         0,
@@ -192,13 +224,16 @@ fn a_lab_for_one_command_goes_with_it_and_passes_its_failure_on() {
     let prefix = live::prefix("once");
     let in_node = format!("ip netns exec {prefix}-node-b ip -br addr; echo prefix=$LAB_PREFIX; exit 7");
     let (status, text) = command_line(&["run", "--prefix", &prefix, "--", "sh", "-c", &in_node]);
-    assert_eq!(status, 1, "{text}");
+    assert_eq!(status, 7, "{text}");
     assert!(
         text.contains("10.244.2.1/24") && text.contains(&format!("prefix={prefix}")),
         "{text}"
     );
     assert_eq!(names_left(&prefix), 0);
-    assert_eq!(command_line(&["run", "--prefix", &prefix, "--", "true"]).0, 0);
+    for (script, status) in [("exit 0", 0), ("exit 2", 2), ("kill -9 $$", 137)] {
+        let run = ["run", "--prefix", &prefix, "--", "sh", "-c", script];
+        assert_eq!(command_line(&run).0, status, "{script}");
+    }
 }
 
 #[test]
