@@ -15,7 +15,7 @@ use netlink::conntrack::Filter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::entries::{Table, Zoned, busy, expectation, resident};
-use support::{in_namespace, live};
+use support::{Ends, in_namespace, live};
 
 fn entries() -> u32 {
     let number = std::env::var("KPRS_SWEEP_ENTRIES").ok();
@@ -220,8 +220,9 @@ fn rules_are_written_while_the_table_is_swept() {
                 }
                 sweeps
             });
+            let ends = Ends(&over);
             let beside = write_rules(&mut kernel);
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             (beside, sweeping.join().expect("the sweeps work"))
         });
         println!(
@@ -248,9 +249,8 @@ fn beside_a_busy_thread(kernel: &mut dyn RuleKernel) -> Vec<Duration> {
                 std::hint::spin_loop();
             }
         });
-        let times = write_rules(kernel);
-        over.store(true, Ordering::Relaxed);
-        times
+        let _ends = Ends(&over);
+        write_rules(kernel)
     })
 }
 

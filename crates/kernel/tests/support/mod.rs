@@ -15,6 +15,7 @@ use kernel::{Backend, ChainSink, LiveKernel, ObserveError, RuleKernel, Scope};
 use model::Family;
 use std::ffi::OsString;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Says that the process is the inner one.
 const INSIDE: &str = "KPRS_TEST_INSIDE";
@@ -41,13 +42,21 @@ pub fn in_namespace_with(test: &str, flags: &[&str], work: impl FnOnce()) {
         return;
     }
     let program = std::env::current_exe().expect("a test is a program");
-    let status = unshare(flags)
+    let output = unshare(flags)
         .arg(program)
         .args([test, "--exact", "--nocapture", "--include-ignored"])
         .env(INSIDE, test)
-        .status()
+        .output()
         .expect("unshare ran before");
-    assert!(status.success(), "{test} failed in its namespace");
+    let [said, wrong] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    // With the failure: in a log of many tests the two are far apart.
+    assert!(
+        output.status.success(),
+        "{test} failed in its namespace: {}\n{said}{wrong}",
+        output.status
+    );
+    print!("{said}");
+    eprint!("{wrong}");
 }
 
 fn unshare(flags: &[&str]) -> Command {
@@ -73,6 +82,15 @@ fn possible(flags: &[&str]) -> Result<(), String> {
         Ok(())
     } else {
         Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+/// Says that it is over once it goes, by a panic too: a scope waits for its threads.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
