@@ -9,6 +9,7 @@ mod support;
 
 use cluster::SourceEvent;
 use cluster::manifests::{ManifestOptions, Source};
+use cluster::state::KernelRules;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -43,12 +44,16 @@ impl Watched {
     }
 
     fn start_with(path: &Path, poll: Duration) -> Self {
+        Self::start_beside(path, poll, || KernelRules::Absent)
+    }
+
+    fn start_beside(path: &Path, poll: Duration, rules: fn() -> KernelRules) -> Self {
         let mut options = ManifestOptions::new(path, "node-a");
         options.settle = Duration::from_millis(20);
         options.settle_open = Duration::from_millis(150);
         options.poll = poll;
         let (out, events) = mpsc::channel(1);
-        let task = tokio::spawn(Source::new(options).unwrap().run(out));
+        let task = tokio::spawn(Source::new(options).unwrap().beside(rules).run(out));
         Watched { events, task }
     }
 
@@ -280,6 +285,157 @@ async fn a_folder_that_goes_away_leaves_everything_in_force_until_it_is_back() {
             break;
         }
     }
+}
+
+/// What is done to a path, and how.
+type Deed = (&'static str, fn(&Path));
+
+/// What may be wrong with a file, and how it is done to one that is not there.
+const DAMAGES: [Deed; 5] = [
+    ("cut off", |path| fs::write(path, &service("b", 2)[..40]).unwrap()),
+    ("a bad document", |path| {
+        fs::write(path, service("b", 2) + "---\nkind: [\n").unwrap();
+    }),
+    ("empty", |path| fs::write(path, "").unwrap()),
+    ("a link that leads nowhere", |path| {
+        symlink("nowhere", path).unwrap();
+    }),
+    ("no regular file", |path| symlink("/dev/null", path).unwrap()),
+];
+
+#[tokio::test]
+async fn a_damaged_file_at_the_start_completes_nothing_while_the_kernel_has_rules() {
+    for (what, damage) in DAMAGES {
+        for is_mended in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let b = dir.path().join("b.yaml");
+            fs::write(dir.path().join("a.yaml"), service("a", 1)).unwrap();
+            damage(&b);
+            let poll = Duration::from_millis(20);
+            let mut said = Watched::start_beside(dir.path(), poll, || KernelRules::Present);
+            let (mut lines, until) = (
+                Vec::new(),
+                tokio::time::Instant::now() + Duration::from_millis(400),
+            );
+            while let Ok(Some(event)) = tokio::time::timeout_at(until, said.events.recv()).await {
+                assert!(!matches!(event, SourceEvent::Synced(_)), "{what}: {lines:?}");
+                lines.extend(support::short(&event));
+            }
+            let failing = lines.iter().find(|line| line.starts_with("Failing"));
+            let names = |line: &String| line.contains("b.yaml") && line.contains("rules stay as they are");
+            assert!(failing.is_some_and(names), "{what}: {lines:?}");
+            fs::remove_file(&b).unwrap();
+            if is_mended {
+                replace(&b, &service("c", 3));
+            }
+            while !said.round().await.iter().any(|line| line == "apply default/c") && is_mended {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_at_the_start_holds_up_nothing_when_the_kernel_has_no_rules() {
+    for (what, damage) in DAMAGES {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), service("a", 1)).unwrap();
+        damage(&dir.path().join("b.yaml"));
+        let mut said = Watched::start(dir.path());
+        let first = said.round().await;
+        assert!(
+            first.iter().any(|line| line == "apply default/a"),
+            "{what}: {first:?}"
+        );
+    }
+}
+
+#[test]
+fn files_of_which_nothing_can_be_read_are_an_error_at_once() {
+    for (what, damage) in DAMAGES.into_iter().filter(|(what, _)| *what != "a bad document") {
+        let dir = tempfile::tempdir().unwrap();
+        let b = dir.path().join("b.yaml");
+        damage(&b);
+        for path in [dir.path(), &b] {
+            let error = Source::new(ManifestOptions::new(path, "n")).expect_err(what);
+            assert!(cluster::chain(&error).contains("b.yaml"), "{what}: {error}");
+        }
+    }
+}
+
+/// What may come in place of a folder.
+const PLACES: [Deed; 4] = [
+    ("an empty folder", |path| fs::create_dir(path).unwrap()),
+    ("a folder of other files", |path| {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("notes.txt"), "not ours").unwrap();
+    }),
+    ("a folder of damaged files", |path| {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("a.yaml"), &service("a", 1)[..40]).unwrap();
+    }),
+    ("a file", |path| fs::write(path, "no manifest").unwrap()),
+];
+
+#[tokio::test]
+async fn another_folder_in_place_of_the_first_counts_once_a_file_of_it_has_been_read() {
+    for (what, put) in PLACES {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("m");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.yaml"), service("a", 1)).unwrap();
+        let mut said = Watched::start_with(&folder, Duration::from_millis(20));
+        assert_eq!(said.round().await, ["apply default/a"]);
+        assert_eq!(said.next(Duration::from_secs(10)).await.unwrap(), CONNECTED);
+
+        let next = dir.path().join("next");
+        put(&next);
+        fs::rename(&folder, dir.path().join("elsewhere")).unwrap();
+        fs::rename(&next, &folder).unwrap();
+        let mut lines = Vec::new();
+        while let Some(line) = said.next(Duration::from_millis(400)).await {
+            assert!(!line.starts_with("delete") && line != "synced", "{what}: {line}");
+            lines.push(line);
+            if lines.len() > 5 {
+                break;
+            }
+        }
+        let names = |line: &String| line.starts_with("Failing") && line.contains("/m: is another folder");
+        assert!(lines.iter().any(names), "{what}: {lines:?}");
+
+        fs::rename(&folder, &next).unwrap();
+        fs::create_dir(&folder).unwrap();
+        replace(&folder.join("b.yaml"), &service("b", 2));
+        let mut rounds = Vec::new();
+        while !rounds.contains(&"apply default/b".to_owned()) {
+            rounds.extend(said.round().await);
+        }
+        assert!(
+            rounds.contains(&"delete default/a".to_owned()),
+            "{what}: {rounds:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_leads_nowhere_any_more_keeps_what_it_said_and_warns_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = dir.path().join("a.yaml");
+    fs::write(&a, service("a", 1)).unwrap();
+    let mut said = Watched::start_with(dir.path(), Duration::from_millis(20));
+    assert_eq!(said.round().await, ["apply default/a"]);
+    assert_eq!(said.next(Duration::from_secs(10)).await.unwrap(), CONNECTED);
+
+    let link = dir.path().join("link");
+    symlink("nowhere", &link).unwrap();
+    fs::rename(&link, &a).unwrap();
+    let warned = said.round().await;
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(
+        warned[0].contains("a.yaml") && warned[0].contains("stays in force"),
+        "{warned:?}"
+    );
+    said.quiet().await;
+    fs::write(dir.path().join("nowhere"), service("a", 2)).unwrap();
+    assert_eq!(said.round().await, ["apply default/a"]);
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use cluster::state::{Keeper, KernelRules, StateOptions, StateTiming};
 use iptables::ast::{TableName, Target};
 use iptables::names::StaticChain;
 use kernel::probe::{Choice, Probe, Tools};
-use kernel::{LiveKernel, ObserveError, RuleKernel, Scope};
+use kernel::{LiveKernel, NftTable, ObserveError, RuleKernel, Scope, SocketError};
 use model::Family;
+use nftables::step::{Observation, Reading};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub(crate) async fn of(options: &ProxyOptions, source: Source) -> Box<dyn FnOnce
             identity: source.identity().await,
             timing: StateTiming::default(),
         },
-        kernel_rules,
+        rules_of(&options.config.mode),
     );
     Box::new(move |out| {
         Box::pin(async move {
@@ -48,12 +49,38 @@ pub(crate) async fn of(options: &ProxyOptions, source: Source) -> Box<dyn FnOnce
     })
 }
 
-/// Whether the kernel has rules for services, of any family. If nobody can tell, they are left alone.
-fn kernel_rules() -> KernelRules {
+/// What asks whether the kernel has rules for services, those of the other mode included, which go when this one serves.
+/// If nobody can tell, they are left alone.
+pub(crate) fn rules_of(mode: &str) -> fn() -> KernelRules {
+    if mode == "nftables" {
+        || match own_table_serves() {
+            Ok(false) => tools_rules().unwrap_or(KernelRules::Absent),
+            Ok(true) | Err(_) => KernelRules::Present,
+        }
+    } else {
+        || match own_table_serves() {
+            Ok(true) => KernelRules::Present,
+            // Old kernels have no nf_tables.
+            Ok(false) | Err(_) => tools_rules().unwrap_or(KernelRules::Present),
+        }
+    }
+}
+
+/// Whether a table of nftables mode has anything in it.
+fn own_table_serves() -> Result<bool, SocketError> {
+    for family in Family::ALL {
+        let seen = NftTable::new(family)?.observe(&Reading::Everything)?;
+        if matches!(seen, Observation::Everything(Some(seen)) if !seen.elements.is_empty()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The same of iptables mode; `None` without tools.
+fn tools_rules() -> Option<KernelRules> {
     let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
-    let Ok(probe) = Probe::new(&tools, Choice::Detect) else {
-        return KernelRules::Present;
-    };
+    let probe = Probe::new(&tools, Choice::Detect).ok()?;
     let mut kernel = LiveKernel::new(probe.clone());
     for family in Family::ALL {
         if probe.families.get(family).is_err() {
@@ -61,14 +88,14 @@ fn kernel_rules() -> KernelRules {
         }
         match has_services(&mut kernel, family) {
             Ok(false) => {}
-            Ok(true) => return KernelRules::Present,
+            Ok(true) => return Some(KernelRules::Present),
             Err(error) => {
                 tracing::debug!(%family, %error, "whether there are rules is not known");
-                return KernelRules::Present;
+                return Some(KernelRules::Present);
             }
         }
     }
-    KernelRules::Absent
+    Some(KernelRules::Absent)
 }
 
 /// Whether anything is dispatched to a service. The jump to node ports is there without any.

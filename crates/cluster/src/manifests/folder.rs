@@ -1,7 +1,9 @@
 //! What a folder of manifests says, reading by reading.
 //!
 //! * A file that becomes malformed keeps what it said before, with one warning until it changes again.
-//! * A file that goes takes its objects with it. A folder that goes does not: what was said stays.
+//! * A file that goes takes its objects with it. A folder that goes does not, nor one that another is put in place of:
+//!   what was said stays until a file of the new one has been read.
+//! * At the start nothing is complete while a file cannot be read, unless [`Folder::let_go`] says so.
 //! * An object in two files is what the later file in order of name says, as after `kubectl apply`.
 //!
 //! Objects are not kept, only hashes of their text: a file is read again for an object that another file had covered.
@@ -16,6 +18,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A file's identity and version. A file replaced by rename has another inode; one written to has another time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,37 @@ struct FileState {
     stamp: Option<Stamp>,
     /// The hash of each object. `None` before the first success.
     said: Option<BTreeMap<ObjectRef, u64>>,
+    /// What was wrong at the last attempt.
+    wrong: Option<String>,
+}
+
+/// What is not said is taken away from whoever has it. That is no answer to a file that is damaged at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Everything has been said only once every file could be read.
+    On,
+    /// What can be read is everything, and is to be said to be.
+    LetGo,
+    /// It was said; from now on a damaged file keeps what it said.
+    Over,
+}
+
+/// What a path leads to. A file is replaced by renaming another over it, so that any file will do; a folder is this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    File,
+    /// Device, inode, and when it was made: an inode's number is given to the next folder.
+    Folder(u64, u64, Option<SystemTime>),
+}
+
+impl Place {
+    fn of(meta: &Metadata) -> Self {
+        if meta.is_dir() {
+            Place::Folder(meta.dev(), meta.ino(), meta.created().ok())
+        } else {
+            Place::File
+        }
+    }
 }
 
 /// A file or folder being followed.
@@ -53,18 +87,23 @@ struct FileState {
 pub(super) struct Folder {
     path: PathBuf,
     node: Arc<str>,
+    /// Where what was said comes from; `None` before the first scan.
+    place: Option<Place>,
+    hold: Hold,
     files: BTreeMap<Arc<Path>, FileState>,
     /// What was told, and from which file.
     told: BTreeMap<ObjectRef, (u64, Arc<Path>)>,
 }
 
 /// Whether a scan found something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scan {
     /// All files are as they were.
     Same,
     /// At least one file was read or went.
     News,
+    /// It is not known yet what there is: what is wrong with the first of the files that cannot be read.
+    Held(String),
 }
 
 /// Objects read in this scan.
@@ -76,9 +115,26 @@ impl Folder {
         Folder {
             path,
             node,
+            place: None,
+            hold: Hold::On,
             files: BTreeMap::new(),
             told: BTreeMap::new(),
         }
+    }
+
+    /// Nobody loses by what cannot be read: the rest is complete.
+    pub(super) fn let_go(&mut self) {
+        // Of an empty folder there is no rest.
+        if !self.files.is_empty() {
+            self.hold = Hold::LetGo;
+        }
+    }
+
+    /// Whether nothing at all could be read, of files that are there.
+    pub(super) fn is_all_wrong(&self) -> bool {
+        let said_nothing = |state: &FileState| state.said.as_ref().is_none_or(BTreeMap::is_empty);
+        let wrong = |state: &FileState| state.wrong.is_some() && said_nothing(state);
+        !self.files.is_empty() && self.files.values().all(wrong)
     }
 
     /// Looks at all files but the restless ones, at which somebody is; reads those that changed, and says what follows.
@@ -91,43 +147,74 @@ impl Folder {
         restless: &BTreeSet<PathBuf>,
         say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
     ) -> Result<Result<Scan, ManifestError>, E> {
-        let paths = match self.paths() {
-            Ok(paths) => paths,
+        let (place, paths) = match self.paths() {
+            Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
+        let (mut news, mut fresh) = (false, Fresh::new());
+        for path in &paths {
+            if !restless.contains(path) && self.look(&path.as_path().into(), &mut fresh, say)? == Scan::News {
+                news = true;
+            }
+        }
+        if self.place.is_some_and(|known| known != place) && !self.any_read(&paths, restless) {
+            return Ok(Err(ManifestError::Replaced {
+                path: self.path.display().to_string(),
+            }));
+        }
+        self.place = Some(place);
         let before = self.files.len();
         self.files.retain(|path, _| {
             let listed = paths.binary_search_by(|listed| listed.as_path().cmp(path));
             // One that is being replaced may be gone for a moment.
             listed.is_ok() || restless.contains(&**path)
         });
-        let mut news = self.files.len() != before;
-        let mut fresh = Fresh::new();
-        for path in paths {
-            if restless.contains(&path) {
-                continue;
-            }
-            if self.look(&path.into(), &mut fresh, say)? == Scan::News {
-                news = true;
-            }
-        }
-        if !news {
+        if news || self.files.len() != before {
+            self.tell(fresh, say)?;
+        } else if self.hold == Hold::Over {
             return Ok(Ok(Scan::Same));
         }
-        self.tell(fresh, say)?;
+        if let Some(wrong) = self.held_by() {
+            return Ok(Ok(Scan::Held(wrong)));
+        }
+        self.hold = Hold::Over;
         for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
             say(SourceEvent::Synced(kind))?;
         }
         Ok(Ok(Scan::News))
     }
 
-    fn paths(&self) -> Result<Vec<PathBuf>, ManifestError> {
-        let meta = fs::metadata(&self.path).map_err(super::read::cannot_read(self.path.display()))?;
-        if meta.is_dir() {
-            manifests_in(&self.path)
-        } else {
-            Ok(vec![self.path.clone()])
+    /// Whether at least one of these files is there and whole, as it was last looked at.
+    fn any_read(&self, paths: &[PathBuf], restless: &BTreeSet<PathBuf>) -> bool {
+        paths.iter().any(|path| {
+            let now = fs::metadata(path).ok().map(|meta| Stamp::of(&meta));
+            let state = self.files.get(path.as_path());
+            !restless.contains(path)
+                && now.is_some()
+                && state.is_some_and(|state| state.stamp == now && state.wrong.is_none())
+        })
+    }
+
+    /// Why it is not known yet what there is.
+    fn held_by(&self) -> Option<String> {
+        if self.hold != Hold::On {
+            return None;
         }
+        if self.files.is_empty() {
+            let path = self.path.display().to_string();
+            return Some(crate::chain(&ManifestError::NoFiles { path }));
+        }
+        self.files.values().find_map(|state| state.wrong.clone())
+    }
+
+    fn paths(&self) -> Result<(Place, Vec<PathBuf>), ManifestError> {
+        let meta = fs::metadata(&self.path).map_err(super::read::cannot_read(self.path.display()))?;
+        let paths = if meta.is_dir() {
+            manifests_in(&self.path)?
+        } else {
+            vec![self.path.clone()]
+        };
+        Ok((Place::of(&meta), paths))
     }
 
     /// Reads a file if it changed.
@@ -139,8 +226,10 @@ impl Folder {
     ) -> Result<Scan, E> {
         let stamp = match fs::metadata(path) {
             Ok(meta) => Some(Stamp::of(&meta)),
-            // It went between listing and looking; the next scan will not list it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Scan::Same),
+            // It went between listing and looking; the next scan will not list it. A link that leads nowhere stays.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+                return Ok(Scan::Same);
+            }
             Err(_) => None,
         };
         let known = self.files.get(path);
@@ -150,7 +239,12 @@ impl Folder {
         let first = known.is_none_or(|state| state.said.is_none());
         let state = self.files.entry(path.clone()).or_default();
         state.stamp = stamp;
-        match read_file::<FileReading>(path) {
+        let read = read_file::<FileReading>(path);
+        state.wrong = match &read {
+            Ok(file) => file.errors.first().map(|error| crate::chain(error)),
+            Err(error) => Some(crate::chain(error)),
+        };
+        match read {
             Ok(file) if file.errors.is_empty() || first => {
                 let said = take_in(path, file, &self.told, fresh, say)?;
                 state.said = Some(said);

@@ -46,6 +46,15 @@ pub enum ManifestError {
         /// The file.
         path: String,
     },
+    /// Another folder is in place of the one that was read, and no file of it could be read yet.
+    #[error("{path}: is another folder or file than before, and nothing in it can be read yet")]
+    Replaced {
+        /// The folder.
+        path: String,
+    },
+    /// There are files, and none of them says anything.
+    #[error("nothing can be read: {0}")]
+    Nothing(String),
     /// A folder without manifests.
     #[error("{path}: no file in it ends in .yaml, .yml or .json")]
     NoFiles {

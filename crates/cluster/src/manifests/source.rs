@@ -6,6 +6,7 @@
 use super::folder::{Folder, Scan};
 use super::read::{ManifestError, cannot_read};
 use super::unrest::{Stir, Unrest};
+use crate::state::KernelRules;
 use crate::{Delivery, Health, Kind, SourceEvent};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -49,21 +50,30 @@ impl ManifestOptions {
 #[derive(Debug)]
 pub struct Source {
     options: ManifestOptions,
+    folder: Folder,
+    /// What the first reading said.
+    first: Vec<SourceEvent>,
+    kernel_rules: fn() -> KernelRules,
 }
 
 /// How the last look went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
     Connected,
-    Failing { failures: u32, since: Instant },
+    Failing {
+        error: String,
+        failures: u32,
+        since: Instant,
+    },
 }
 
 impl Source {
-    /// A source for a path that is there now. What goes away later is waited for.
+    /// A source for a path that is there now, which is read here. What goes away later is waited for.
     ///
     /// # Errors
-    /// When there is no such file or folder, or it may not be read.
+    /// When there is no such file or folder, or it may not be read, or there are files in it and nothing can be read of
+    /// any.
     pub fn new(options: ManifestOptions) -> Result<Self, ManifestError> {
         let wrong = || cannot_read(options.path.display());
         if std::fs::metadata(&options.path).map_err(wrong())?.is_dir() {
@@ -71,13 +81,45 @@ impl Source {
         } else {
             std::fs::File::open(&options.path).map_err(wrong())?;
         }
-        Ok(Source { options })
+        let mut folder = Folder::new(options.path.clone(), options.node_name.clone());
+        let mut first = Vec::new();
+        let scan = folder.scan(&BTreeSet::new(), &mut |event| {
+            first.push(event);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        if let Scan::Held(wrong) = scan.unwrap_or_else(|never| match never {})?
+            && folder.is_all_wrong()
+        {
+            return Err(ManifestError::Nothing(wrong));
+        }
+        Ok(Source {
+            options,
+            folder,
+            first,
+            kernel_rules: || KernelRules::Absent,
+        })
+    }
+
+    /// The same, asked at the start whether somebody would lose by what cannot be read: while the kernel has rules and a
+    /// file is damaged, nothing is said to be complete, so that nothing is taken away.
+    #[must_use]
+    pub fn beside(self, kernel_rules: fn() -> KernelRules) -> Self {
+        Source { kernel_rules, ..self }
     }
 
     /// Reads and watches until the receiver is dropped.
     pub async fn run(self, out: Sender<SourceEvent>) {
-        let Source { options } = self;
-        let mut folder = Folder::new(options.path.clone(), options.node_name.clone());
+        let Source {
+            options,
+            mut folder,
+            first,
+            kernel_rules,
+        } = self;
+        for event in first {
+            if out.send(event).await.is_err() {
+                return;
+            }
+        }
         let mut told = Told::Nothing;
         let mut ear = Ear::on(&options.path);
         let mut unrest = Unrest::default();
@@ -86,7 +128,7 @@ impl Source {
             if !ear.is_on(&options.path) {
                 ear = Ear::on(&options.path);
             }
-            let Some(looked) = look(folder, restless, &mut told, &out).await else {
+            let Some(looked) = look(folder, (restless, kernel_rules), &mut told, &out).await else {
                 return;
             };
             folder = looked;
@@ -211,45 +253,69 @@ async fn settled(
 /// Looks at the files that are not restless, on a thread that may block. `None` when nobody listens.
 async fn look(
     mut folder: Folder,
-    restless: BTreeSet<PathBuf>,
+    (restless, kernel_rules): (BTreeSet<PathBuf>, fn() -> KernelRules),
     told: &mut Told,
     out: &Sender<SourceEvent>,
 ) -> Option<Folder> {
     let sender = out.clone();
+    // To look into the kernel costs more than to look at files.
+    let is_due = match told {
+        Told::Failing { failures, .. } => (*failures + 1).is_power_of_two(),
+        Told::Nothing | Told::Connected => true,
+    };
     let scan = tokio::task::spawn_blocking(move || {
-        let scan = folder.scan(&restless, &mut |event| sender.blocking_send(event));
+        let mut say = |event| sender.blocking_send(event);
+        let mut scan = folder.scan(&restless, &mut say);
+        if matches!(scan, Ok(Ok(Scan::Held(_)))) && is_due && kernel_rules() == KernelRules::Absent {
+            folder.let_go();
+            scan = folder.scan(&restless, &mut say);
+        }
         (folder, scan)
     });
     let (folder, scan) = scan.await.expect("invariant: reading manifests does not panic");
-    if let Some(health) = health(told, &scan.ok()?) {
-        for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
-            out.send(SourceEvent::Health(kind, health.clone())).await.ok()?;
-        }
+    let Some(health) = health(told, &scan.ok()?) else {
+        return Some(folder);
+    };
+    let kinds = match health {
+        // It is one folder: one line tells of it.
+        Health::Failing { .. } => &[Kind::Service][..],
+        _ => &[Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr],
+    };
+    for kind in kinds {
+        out.send(SourceEvent::Health(*kind, health.clone())).await.ok()?;
     }
     Some(folder)
 }
 
 fn health(told: &mut Told, scan: &Result<Scan, ManifestError>) -> Option<Health> {
-    match (scan, *told) {
-        (Ok(_), Told::Connected) => None,
-        (Ok(_), _) => {
+    let error = match scan {
+        Ok(Scan::Same | Scan::News) if *told == Told::Connected => return None,
+        Ok(Scan::Same | Scan::News) => {
             *told = Told::Connected;
-            Some(Health::Connected {
+            return Some(Health::Connected {
                 delivery: Delivery::Files,
-            })
+            });
         }
-        (Err(error), before) => {
-            let now = Instant::now();
-            let (failures, since) = match before {
-                Told::Failing { failures, since } => (failures.saturating_add(1), since),
-                Told::Nothing | Told::Connected => (1, now),
-            };
-            *told = Told::Failing { failures, since };
-            failures.is_power_of_two().then(|| Health::Failing {
-                error: format!("{}; what it said before stays in force", crate::chain(error)),
-                failures,
-                since: now - since,
-            })
-        }
-    }
+        Ok(Scan::Held(wrong)) => format!("{wrong}; until it can be read, rules stay as they are"),
+        Err(error) => format!("{}; what it said before stays in force", crate::chain(error)),
+    };
+    let now = Instant::now();
+    let (is_new, failures, since) = match told {
+        Told::Failing {
+            error: before,
+            failures,
+            since,
+        } => (*before != error, failures.saturating_add(1), *since),
+        Told::Nothing | Told::Connected => (true, 1, now),
+    };
+    *told = Told::Failing {
+        error: error.clone(),
+        failures,
+        since,
+    };
+    (is_new || failures.is_power_of_two()).then(|| Health::Failing {
+        error,
+        failures,
+        since: now - since,
+    })
 }

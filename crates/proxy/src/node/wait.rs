@@ -64,6 +64,7 @@ pub(crate) async fn wait_for_node(
                 early.take(event);
             }
             Ok(None) => return Ok(early),
+            Err(_) if from_files => tracing::warn!("still waiting until the manifests can be read"),
             Err(_) => tracing::warn!(node = %options.node_name, "still waiting for the Node"),
         }
     }
