@@ -63,6 +63,8 @@ pub(crate) struct NftLoop {
     step_limit: usize,
     next_look: Duration,
     disturbed: Disturbed<Foreign>,
+    /// Since when the table is known to be gone, and whether what was out then has been answered.
+    gone: Option<Gone>,
     /// Whether the next reading is of what somebody else did.
     looking: bool,
     /// When somebody else last put something into our sets that no service of ours wants.
@@ -82,6 +84,14 @@ enum Need {
     /// Chains and sets.
     Frame,
     Everything,
+}
+
+/// The kernel told that the table went.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    since: Duration,
+    /// An effect was out: its answer may be from before.
+    while_out: bool,
 }
 
 /// How far a table of another has become ours.
@@ -144,6 +154,7 @@ impl NftLoop {
             step_limit: config.step_services.max(1),
             next_look: Duration::ZERO,
             disturbed: Disturbed::default(),
+            gone: None,
             looking: false,
             strays_since: None,
             suspect: None,
@@ -177,6 +188,10 @@ impl NftLoop {
     pub(crate) fn disturb(&mut self, foreign: Foreign, now: Duration) {
         let most = self.config.sync_period;
         if foreign.extent == ForeignExtent::Gone {
+            self.gone = Some(Gone {
+                since: self.gone.map_or(now, |gone| gone.since),
+                while_out: self.out.is_some(),
+            });
             self.disturbed.note_at_once(foreign, now, most);
         } else {
             self.disturbed.note(foreign, now, most);
@@ -227,9 +242,13 @@ impl NftLoop {
     }
 
     pub(crate) fn status(&self) -> Status {
-        let pending = self.runs.pending_since().into_iter();
+        let pending = [
+            self.runs.pending_since(),
+            self.failures.troubled_since(),
+            self.gone.map(|gone| gone.since),
+        ];
         Status {
-            pending_since: pending.chain(self.failures.troubled_since()).min(),
+            pending_since: pending.into_iter().flatten().min(),
             failures_in_a_row: self.failures.in_a_row(),
             last_full_sync: self.runs.last_full(),
             queued: self.runs.queued(),
@@ -290,7 +309,7 @@ impl NftLoop {
         ) {
             self.held.compact();
         }
-        if self.failures.has_no_trouble() {
+        if self.failures.has_no_trouble() && self.gone.is_none() {
             // What a failed step was about has been read since, and needs no step any more.
             self.reports.extend(self.failures.step_worked());
             self.reports.push(in_sync);

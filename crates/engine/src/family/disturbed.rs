@@ -76,6 +76,9 @@ impl<W: Merge + Default> Disturbed<W> {
     }
 
     /// Harm was found and is repaired; how long the next repair has to wait, when it has to.
+    ///
+    /// What is found while an earlier repair's wait is not over (a step of ours met it) belongs to that repair: the waits
+    /// double for each that was served.
     pub(crate) fn repaired(&mut self, now: Duration, most: Duration) -> Option<Duration> {
         let quiet = most.saturating_mul(2).max(Duration::from_mins(2));
         if self
@@ -84,8 +87,10 @@ impl<W: Merge + Default> Disturbed<W> {
         {
             self.streak = 0;
         }
-        self.streak += 1;
-        self.last_repair = Some(now);
+        if self.earliest(now, most) <= now {
+            self.streak += 1;
+            self.last_repair = Some(now);
+        }
         let next = self.earliest(now, most);
         self.at = self.at.map(|at| at.max(next));
         next.checked_sub(now).filter(|wait| !wait.is_zero())
@@ -117,6 +122,13 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(30);
 
+    /// Eight repairs, the last of them at 10 s.
+    fn rival(disturbed: &mut Disturbed) {
+        for at in [0, 0, 1, 2, 3, 4, 6, 10] {
+            disturbed.repaired(secs(at), MOST);
+        }
+    }
+
     fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -124,7 +136,14 @@ mod tests {
     #[test]
     fn the_first_repairs_are_prompt_and_later_ones_wait_twice_as_long_each() {
         let mut disturbed: Disturbed = Disturbed::default();
-        let waits: Vec<Option<Duration>> = (0..12).map(|n| disturbed.repaired(secs(n), MOST)).collect();
+        let mut now = Duration::ZERO;
+        let waits: Vec<Option<Duration>> = (0..12)
+            .map(|_| {
+                let wait = disturbed.repaired(now, MOST);
+                now += wait.unwrap_or(secs(1));
+                wait
+            })
+            .collect();
         let want = [
             None,
             None,
@@ -140,6 +159,19 @@ mod tests {
             Some(30),
         ];
         assert_eq!(waits, want.map(|wait| wait.map(secs)));
+    }
+
+    #[test]
+    fn what_is_found_before_a_wait_is_over_belongs_to_that_repair() {
+        let mut disturbed: Disturbed = Disturbed::default();
+        for _ in 0..6 {
+            disturbed.repaired(secs(10), MOST);
+        }
+        // The fifth has the next wait for a second, and so the sixth was no round of its own.
+        assert_eq!(disturbed.repaired(secs(10), MOST), Some(secs(1)));
+        assert_eq!(disturbed.repaired(secs(11), MOST), Some(secs(2)));
+        assert_eq!(disturbed.repaired(secs(12), MOST), Some(secs(1)));
+        assert_eq!(disturbed.repaired(secs(13), MOST), Some(secs(4)));
     }
 
     #[test]
@@ -190,9 +222,7 @@ mod tests {
         disturbed.note_at_once(Disturbance::everything(None), secs(10), MOST);
         assert_eq!(disturbed.at(), Some(secs(10)));
         disturbed.take(secs(10));
-        for _ in 0..8 {
-            disturbed.repaired(secs(10), MOST);
-        }
+        rival(&mut disturbed);
         disturbed.note_at_once(Disturbance::everything(None), secs(11), MOST);
         assert_eq!(disturbed.at(), Some(secs(18)));
     }
@@ -200,9 +230,7 @@ mod tests {
     #[test]
     fn a_look_waits_for_its_turn_after_many_repairs() {
         let mut disturbed: Disturbed = Disturbed::default();
-        for _ in 0..8 {
-            disturbed.repaired(secs(10), MOST);
-        }
+        rival(&mut disturbed);
         disturbed.note(Disturbance::everything(None), secs(11), MOST);
         assert_eq!(disturbed.at(), Some(secs(18)));
     }

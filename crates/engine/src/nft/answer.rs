@@ -22,8 +22,18 @@ impl NftLoop {
     /// Takes in the answer to the effect that was given out last.
     pub(crate) fn answer(&mut self, world: &World, answer: Answer, now: Duration) {
         let out = self.out.take();
+        // What was given out before the table went proves nothing about now.
+        let is_after = self
+            .gone
+            .as_mut()
+            .is_none_or(|gone| !std::mem::take(&mut gone.while_out));
         match (out, answer) {
-            (Some(Outstanding::Commit(work)), Answer::Committed) => self.committed(*work),
+            (Some(Outstanding::Commit(work)), Answer::Committed) => {
+                if is_after {
+                    self.gone = None;
+                }
+                self.committed(*work);
+            }
             (Some(Outstanding::Commit(work)), Answer::CommitFailed(failure)) => {
                 self.commit_failed(*work, failure, None, now);
             }
@@ -36,7 +46,14 @@ impl NftLoop {
                     self.disturbed.looked(now);
                 }
                 self.reports.extend(self.failures.reading_worked());
+                let since = self.gone.map_or(now, |gone| gone.since);
+                let is_all = matches!(*observation, Observation::Everything(_));
                 self.observed(world, *observation, now);
+                if is_all && is_after {
+                    self.gone = None;
+                    // It waits from when it went, not from when that was read.
+                    self.runs.begin(since, RunKind::Full);
+                }
             }
             (Some(Outstanding::Reading), Answer::ObserveFailed(failure)) => {
                 self.failed(failure, About::Reading, now);
@@ -119,6 +136,9 @@ impl NftLoop {
                 self.retiring.remove(&settling.name);
             }
         }
+        if self.gone.is_some() && failure.cause == Cause::Content {
+            return self.went_in_between(work, failure, now);
+        }
         let alone = work.items.len() == 1 && matches!(failure.cause, Cause::Content | Cause::Size);
         let named = refused.and_then(|key| named(&work, key));
         if let Some(name) = &named {
@@ -152,6 +172,18 @@ impl NftLoop {
         if again {
             // Whatever is refused again by itself waits by itself: the node's part too, which is no service.
             self.failures.block(now);
+        }
+    }
+
+    /// The table went, which explains the refusal: nothing goes through before it is looked at, and that has its turn.
+    fn went_in_between(&mut self, work: Work, failure: Failure, now: Duration) {
+        for (rank, item) in work.items {
+            self.runs.queue.push(rank, item);
+        }
+        self.failed(failure, About::Step, now);
+        match self.disturbed.at() {
+            Some(at) => self.failures.block(at),
+            None => self.need = Need::Everything,
         }
     }
 

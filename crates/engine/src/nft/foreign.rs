@@ -62,7 +62,7 @@ impl NftLoop {
     pub(super) fn look_at_foreign(&mut self, now: Duration) {
         let foreign = self.disturbed.take(now);
         if self.frame.is_none() && self.runs.last_full().is_none() {
-            // Nothing is known yet that could have been harmed.
+            // Nothing is known yet that could have been harmed, and everything is read first.
             return;
         }
         match foreign.extent {
