@@ -6,6 +6,14 @@ use anyhow::{Context, Result, bail};
 use proxy::{From, PageOptions, ProxyOptions, Verbosity};
 use std::path::Path;
 
+/// The sources' thread and a spare one.
+const WORKERS: usize = 2;
+/// Files are read and names are asked for on these; more at a time wait.
+const BLOCKING: usize = 8;
+/// Each family's rules and flows have a thread each; the host's addresses, drift, leftovers, the state on disk and the
+/// watches of files have one each.
+const OWN: usize = 10;
+
 /// Runs until killed, or until what was asked for is done.
 ///
 /// # Errors
@@ -94,9 +102,11 @@ fn serve(args: DaemonArgs, verbosity: Verbosity) -> Result<()> {
         config: args.config,
     };
     proxy::set_oom_score(options.config.oom_score_adj.unwrap_or(-999));
-    // Two threads: the sources' and a spare one; each family's rules have a thread of their own.
+    // The runtime panics where it cannot make a thread, and it makes some late.
+    proxy::can_have_threads(WORKERS + BLOCKING + OWN).context("cannot start the runtime")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
         .enable_all()
         .build();
     let runtime = runtime.context("cannot start the runtime")?;

@@ -2,6 +2,7 @@
 
 use crate::drift::Left;
 use crate::flows::Proved;
+use crate::thread::{self, ThreadError};
 use engine::{Answer, Cause, Effect, Failure};
 use iptables::diff::observe::{Observation, Reading};
 use kernel::{FailureKind, LiesIn, LiveKernel, RuleKernel, Scope};
@@ -21,7 +22,7 @@ impl Worker {
         proved: Proved,
         left: Option<Left>,
         answers: UnboundedSender<(Family, Answer)>,
-    ) -> Worker {
+    ) -> Result<Worker, ThreadError> {
         let mut kernel = kernel;
         let mut unread = Some(proved);
         Worker::spawn(family, move |effect| {
@@ -41,21 +42,16 @@ impl Worker {
     pub(crate) fn spawn(
         family: Family,
         mut carry_out: impl FnMut(Effect) -> bool + Send + 'static,
-    ) -> Worker {
+    ) -> Result<Worker, ThreadError> {
         let (send, receive) = channel::<Effect>();
-        let name = format!("rules-{family}");
-        let work = move || {
+        thread::start(&format!("rules-{family}"), move || {
             while let Ok(effect) = receive.recv() {
                 if !carry_out(effect) {
                     return;
                 }
             }
-        };
-        std::thread::Builder::new()
-            .name(name)
-            .spawn(work)
-            .expect("invariant: a process can have two more threads");
-        Worker(send)
+        })?;
+        Ok(Worker(send))
     }
 
     /// Hands over one effect.

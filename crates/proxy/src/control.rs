@@ -14,6 +14,7 @@ use crate::node::wait::{Early, wait_for_node};
 use crate::node::{Node, facts};
 use crate::port_conflicts::PortConflicts;
 use crate::serve::{Looks, Seen, Serving};
+use crate::thread::ThreadError;
 use crate::{Out, ProxyError, ProxyOptions, Task, host, own_table, start, tell};
 use cluster::{Remembered, SourceEvent};
 use engine::{Answer, Engine, EngineConfig, Event};
@@ -114,7 +115,7 @@ impl Control {
         }
         let (answers_in, answers) = unbounded_channel();
         let served = PerFamily::from_fn(|family| found.host.families.get(family).is_some());
-        let kernel_side = KernelSide::start(found, served, &flows, &serving, &answers_in);
+        let kernel_side = KernelSide::start(found, served, &flows, &serving, &answers_in)?;
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {
             options,
@@ -124,7 +125,7 @@ impl Control {
             answers,
             disturbances: kernel_side.disturbances,
             addresses,
-            addresses_changed: host::watch_addresses(),
+            addresses_changed: host::watch_addresses()?,
             node,
             flows,
             leftovers: kernel_side.leftovers,
@@ -144,7 +145,7 @@ impl Control {
         let mut look = Instant::now() + ADDRESSES_PERIOD;
         let mut batch = Vec::with_capacity(AT_ONCE);
         loop {
-            self.hand_out();
+            self.hand_out()?;
             let wake = self.wake_at().unwrap_or(look).min(look);
             tokio::select! {
                 count = events.recv_many(&mut batch, AT_ONCE) => {
@@ -180,7 +181,7 @@ impl Control {
     }
 
     /// Gives each family what it is to do next, and tells what there is to tell.
-    fn hand_out(&mut self) {
+    fn hand_out(&mut self) -> Result<(), ThreadError> {
         for family in Family::ALL {
             let now = self.now();
             if let Some(worker) = self.workers.get(family)
@@ -199,9 +200,10 @@ impl Control {
             self.teller.report(report, now);
         }
         self.teller.look(now);
-        self.flows.look(&self.engine);
+        self.flows.look(&self.engine)?;
         self.leftovers.look(&self.engine);
         self.serving.look(&self.engine, now);
+        Ok(())
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -314,44 +316,51 @@ impl KernelSide {
         flows: &Flows,
         serving: &Serving,
         answers: &UnboundedSender<(Family, Answer)>,
-    ) -> KernelSide {
+    ) -> Result<KernelSide, ThreadError> {
         let probe = match &found.way {
             host::Way::OwnTable => return KernelSide::own_table(served, serving, answers),
             host::Way::Tools(probe) => probe,
         };
-        let mut drift = crate::drift::start(probe.backend, served);
-        let workers = PerFamily::from_fn(|family| {
+        let mut drift = crate::drift::start(probe.backend, served)?;
+        let workers = workers(served, |family| {
             let kernel = LiveKernel::new(Probe::clone(probe)).keeping(serving.failed_inputs());
             let left = drift.left.get_mut(family).take();
-            let start = || Worker::start(family, kernel, flows.proved(family), left, answers.clone());
-            served.get(family).then(start)
-        });
-        KernelSide {
+            Worker::start(family, kernel, flows.proved(family), left, answers.clone())
+        })?;
+        Ok(KernelSide {
             workers,
             disturbances: drift.disturbances,
-            leftovers: Leftovers::beside_iptables_mode(probe, served),
-        }
+            leftovers: Leftovers::beside_iptables_mode(probe, served)?,
+        })
     }
 
     fn own_table(
         served: PerFamily<bool>,
         serving: &Serving,
         answers: &UnboundedSender<(Family, Answer)>,
-    ) -> KernelSide {
+    ) -> Result<KernelSide, ThreadError> {
         // Before anything of iptables mode can go.
         crate::host_firewall::look(serving, served);
         let (out, disturbances) = unbounded_channel();
-        crate::drift::watch::<TableWatch>(out);
-        KernelSide {
-            workers: PerFamily::from_fn(|family| {
-                served
-                    .get(family)
-                    .then(|| own_table::worker(family, answers.clone()))
-            }),
+        crate::drift::watch::<TableWatch>(out)?;
+        Ok(KernelSide {
+            workers: workers(served, |family| own_table::worker(family, answers.clone()))?,
             disturbances,
-            leftovers: Leftovers::beside_nftables_mode(served),
-        }
+            leftovers: Leftovers::beside_nftables_mode(served)?,
+        })
     }
+}
+
+/// A worker for each family that is served.
+fn workers(
+    served: PerFamily<bool>,
+    mut start: impl FnMut(Family) -> Result<Worker, ThreadError>,
+) -> Result<PerFamily<Option<Worker>>, ThreadError> {
+    let mut workers = PerFamily::default();
+    for family in Family::ALL.into_iter().filter(|family| *served.get(*family)) {
+        *workers.get_mut(family) = Some(start(family)?);
+    }
+    Ok(workers)
 }
 
 /// Whether a change is about a Node.

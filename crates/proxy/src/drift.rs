@@ -9,6 +9,7 @@ mod listen;
 pub(crate) use legacy::Left;
 pub(crate) use listen::{Source, watch};
 
+use crate::thread::ThreadError;
 use engine::disturbance::{Concern, Edit};
 use engine::{Disturbance, Event};
 use kernel::{Backend, ForeignCommit, RuleWatch, SocketError, Touch, Touched};
@@ -26,11 +27,11 @@ pub(crate) struct Drift {
 }
 
 /// Starts a thread that notices what others do to the rules of these families.
-pub(crate) fn start(backend: Backend, served: PerFamily<bool>) -> Drift {
+pub(crate) fn start(backend: Backend, served: PerFamily<bool>) -> Result<Drift, ThreadError> {
     let (out, disturbances) = unbounded_channel();
     let mut left = PerFamily::default();
     match backend {
-        Backend::NfTables => watch::<RuleWatch>(out),
+        Backend::NfTables => watch::<RuleWatch>(out)?,
         Backend::Legacy => {
             left = PerFamily::from_fn(|family| {
                 let is_served = *served.get(family);
@@ -41,10 +42,10 @@ pub(crate) fn start(backend: Backend, served: PerFamily<bool>) -> Drift {
                     .iter()
                     .filter_map(|family| left.get(*family).clone())
                     .collect(),
-            );
+            )?;
         }
     }
-    Drift { disturbances, left }
+    Ok(Drift { disturbances, left })
 }
 
 impl Source for RuleWatch {

@@ -9,6 +9,7 @@ mod sweeper;
 pub(crate) use prove::Proved;
 
 use crate::serve::Serving;
+use crate::thread::ThreadError;
 use conntrack::{Expectation, NodeAddresses, ServiceFlows, TcpOption};
 use engine::{Engine, Item, Report};
 use model::resolve::{Context, resolve_node};
@@ -86,15 +87,16 @@ impl Flows {
     /// Begins to watch the flows of a family whose rules are in for the first time, but for what the kernel refuses.
     ///
     /// A service that is refused does not hold the others' flows back; its own are let be until its rules are in.
-    pub(crate) fn look(&mut self, engine: &Engine) {
+    pub(crate) fn look(&mut self, engine: &Engine) -> Result<(), ThreadError> {
         for family in Family::ALL {
             let is_in = engine
                 .status(family)
                 .is_some_and(|status| status.last_full_sync.is_some());
             if is_in && self.families.get(family).sweeper.is_none() {
-                self.begin(family, engine);
+                self.begin(family, engine)?;
             }
         }
+        Ok(())
     }
 
     /// The settings are others now.
@@ -118,7 +120,7 @@ impl Flows {
         }
     }
 
-    fn begin(&mut self, family: Family, engine: &Engine) {
+    fn begin(&mut self, family: Family, engine: &Engine) -> Result<(), ThreadError> {
         let refused: BTreeSet<&ServiceName> = engine.refused(family).filter_map(Item::service).collect();
         let mut expectation = Expectation::new(family, self.addresses(family, engine));
         let mut let_be = BTreeSet::new();
@@ -137,12 +139,9 @@ impl Flows {
                 expectation.remember_gone(frontend, endpoint);
             }
         }
-        self.families.get_mut(family).sweeper = Some(Sweeper::start(
-            expectation,
-            self.tcp,
-            self.serving.clone(),
-            self.hold,
-        ));
+        let sweeper = Sweeper::start(expectation, self.tcp, self.serving.clone(), self.hold)?;
+        self.families.get_mut(family).sweeper = Some(sweeper);
+        Ok(())
     }
 
     fn applied(&mut self, family: Family, services: &[ServiceName], engine: &Engine) {

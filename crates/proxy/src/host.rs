@@ -2,6 +2,7 @@
 
 mod nf_tables;
 
+use crate::thread::{self, ThreadError};
 use config::KubeProxyConfiguration;
 use iptables::ast::Ports;
 use iptables::build::{Capabilities, InvalidPackets, Nfacct};
@@ -215,21 +216,15 @@ const PAUSE: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_hours(1);
 
 /// Tells when this host's addresses have changed, from a thread of its own.
-pub(crate) fn watch_addresses() -> UnboundedReceiver<()> {
+pub(crate) fn watch_addresses() -> Result<UnboundedReceiver<()>, ThreadError> {
     let (out, changed) = unbounded_channel();
-    std::thread::Builder::new()
-        .name("addresses".to_owned())
-        .spawn(move || {
-            loop {
-                let Err(error) = listen(&out) else {
-                    return;
-                };
-                tracing::debug!(%error, "changes of this host's addresses are noticed late: every 5 s");
-                std::thread::sleep(PAUSE);
-            }
-        })
-        .expect("invariant: a process can have one more thread");
-    changed
+    thread::start("addresses", move || {
+        while let Err(error) = listen(&out) {
+            tracing::debug!(%error, "changes of this host's addresses are noticed late: every 5 s");
+            std::thread::sleep(PAUSE);
+        }
+    })?;
+    Ok(changed)
 }
 
 /// Listens until the watch breaks, or until nobody wants to know.

@@ -8,6 +8,7 @@
 mod iptables_mode;
 
 use crate::start::cleanup::{self, CleanupError};
+use crate::thread::{self, ThreadError};
 use engine::{Engine, Item};
 use iptables::ast::{ChainName, TableName};
 use iptables::names::{OF_IPVS_MODE, is_ipvs_modes};
@@ -204,7 +205,10 @@ pub(crate) struct Leftovers {
 
 impl Leftovers {
     /// In iptables mode: nftables mode's table goes, and what ipvs mode alone has. Nothing is touched yet.
-    pub(crate) fn beside_iptables_mode(probe: &Probe, served: PerFamily<bool>) -> Leftovers {
+    pub(crate) fn beside_iptables_mode(
+        probe: &Probe,
+        served: PerFamily<bool>,
+    ) -> Result<Leftovers, ThreadError> {
         let mut kernel = LiveKernel::new(probe.clone());
         Leftovers::start(served, move |family| {
             let mut outcome = Outcome::default();
@@ -216,7 +220,7 @@ impl Leftovers {
     }
 
     /// In nftables mode: all that iptables mode and ipvs mode write goes, on both backends. Nothing is touched yet.
-    pub(crate) fn beside_nftables_mode(served: PerFamily<bool>) -> Leftovers {
+    pub(crate) fn beside_nftables_mode(served: PerFamily<bool>) -> Result<Leftovers, ThreadError> {
         Leftovers::start(served, |family| {
             let mut outcome = Outcome::default();
             iptables_mode::remove(family, &mut outcome);
@@ -228,18 +232,15 @@ impl Leftovers {
     fn start(
         served: PerFamily<bool>,
         remove_of: impl FnMut(Family) -> Outcome + Send + 'static,
-    ) -> Leftovers {
+    ) -> Result<Leftovers, ThreadError> {
         let (out, synced) = channel();
         let waiting: BTreeSet<Family> = Family::ALL
             .into_iter()
             .filter(|family| *served.get(*family))
             .collect();
         let all = waiting.clone();
-        std::thread::Builder::new()
-            .name("leftovers".to_owned())
-            .spawn(move || work(remove_of, &all, &synced))
-            .expect("invariant: a process can have one more thread");
-        Leftovers { out, waiting }
+        thread::start("leftovers", move || work(remove_of, &all, &synced))?;
+        Ok(Leftovers { out, waiting })
     }
 
     /// Looks whether the rules of a family are in for the first time, each turn of the loop.

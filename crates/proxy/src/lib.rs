@@ -21,6 +21,7 @@ mod port_conflicts;
 mod serve;
 mod start;
 mod tell;
+mod thread;
 mod verbosity;
 
 pub use conntrack::TcpOption;
@@ -30,6 +31,7 @@ pub use leftovers::LeftoverError;
 pub use memory::StateFolder;
 pub use serve::{ExplorerPage, PageOptions};
 pub use start::{CleanupError, clean_up, file_changes, prepare, read_config, set_oom_score};
+pub use thread::{ThreadError, can_have_threads};
 pub use verbosity::Verbosity;
 
 use config::KubeProxyConfiguration;
@@ -76,6 +78,9 @@ pub enum ProxyError {
     /// The host lacks something.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The system gives no more threads.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
     /// The API server cannot even be asked.
     #[error("cannot ask the API server")]
     Api(#[source] cluster::api::ConnectError),
@@ -173,7 +178,11 @@ async fn source(
     match &options.from {
         From::Manifests(path) => {
             let manifests = cluster::manifests::ManifestOptions::new(path, options.node_name.clone());
-            let source = cluster::manifests::Source::new(manifests).map_err(ProxyError::Manifests)?;
+            let read = tokio::task::spawn_blocking(|| cluster::manifests::Source::new(manifests));
+            let read = read.await.expect("invariant: reading manifests does not panic");
+            let source = read
+                .map_err(ProxyError::Manifests)?
+                .beside(memory::rules_of(&options.config.mode));
             Ok(Box::new(move |out| Box::pin(source.run(out))))
         }
         From::Api { master } => {

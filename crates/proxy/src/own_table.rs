@@ -3,6 +3,7 @@
 
 use crate::carry_out::Worker;
 use crate::drift::Source;
+use crate::thread::ThreadError;
 use engine::{Answer, Cause, Effect, Event, Failure, Foreign, ForeignExtent};
 use kernel::{
     FailureKind, ForeignCommit, NftCommitError, NftTable, Refused, SocketError, TableTouched, TableWatch,
@@ -21,7 +22,10 @@ pub(crate) fn step_elements() -> usize {
 }
 
 /// Starts the thread of one family. Each effect it is given is answered once, in order.
-pub(crate) fn worker(family: Family, answers: UnboundedSender<(Family, Answer)>) -> Worker {
+pub(crate) fn worker(
+    family: Family,
+    answers: UnboundedSender<(Family, Answer)>,
+) -> Result<Worker, ThreadError> {
     let mut table = None;
     Worker::spawn(family, move |effect| {
         let answer = carry_out(&mut table, family, &effect);

@@ -64,7 +64,7 @@ impl Keeper {
     pub async fn run(self, mut source: Receiver<SourceEvent>, out: Sender<SourceEvent>) {
         let pace = Pace::new(self.options.timing.clone(), self.options.max_age);
         let book = Arc::new(Book::new(pace));
-        writer::start(book.clone(), self.options.clone(), out.clone());
+        writer::start(book.clone(), self.options.clone(), out.clone()).await;
         let _ends = EndOf(&book);
         let mut waiting = Waiting::new(self.options.timing.clone());
         let mut hand_on = Vec::new();

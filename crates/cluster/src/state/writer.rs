@@ -84,18 +84,27 @@ fn is_worth_it(on_disk: SystemTime, confirmed: SystemTime, refresh: Duration) ->
     }
 }
 
-/// Starts the thread; it ends with the book.
-pub(super) fn start(book: Arc<Book>, options: StateOptions, out: Sender<SourceEvent>) {
+/// Starts the thread; it ends with the book. Without one nothing is written, and that is told.
+pub(super) async fn start(book: Arc<Book>, options: StateOptions, out: Sender<SourceEvent>) {
+    let path = disk::path(&options.folder);
+    let told = out.clone();
     let mut writer = Writer {
         book,
         options,
         out,
         told: Told::Nothing,
     };
-    std::thread::Builder::new()
-        .name("state".to_owned())
-        .spawn(move || writer.run())
-        .expect("invariant: a process can have one more thread");
+    let thread = std::thread::Builder::new().name("state".to_owned());
+    if let Err(error) = thread.spawn(move || writer.run()) {
+        let line = format!(
+            "{}: cannot start a thread; raise the limit of processes and start again: {error}",
+            path.display()
+        );
+        // Nobody listens any more only at the end.
+        let _ = told
+            .send(SourceEvent::Remembered(Remembered::NotWritten(line)))
+            .await;
+    }
 }
 
 struct Writer {

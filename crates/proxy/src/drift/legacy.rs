@@ -8,6 +8,7 @@
 //! done in the moment of a write of ours cannot be told from it, so each of our writes is looked at as well.
 
 use super::Out;
+use crate::thread::{self, ThreadError};
 use engine::{Answer, Disturbance, Effect, Event};
 use kernel::table_sizes::{SizeReader, TableSizes};
 use model::Family;
@@ -129,13 +130,10 @@ impl Left {
 }
 
 /// Starts a thread that polls these.
-pub(super) fn watch(families: Vec<Left>) {
-    std::thread::Builder::new()
-        .name("drift".to_owned())
-        .spawn(move || {
-            while families.iter().all(|left| left.poll().is_some()) {
-                std::thread::sleep(PERIOD);
-            }
-        })
-        .expect("invariant: a process can have one more thread");
+pub(super) fn watch(families: Vec<Left>) -> Result<(), ThreadError> {
+    thread::start("drift", move || {
+        while families.iter().all(|left| left.poll().is_some()) {
+            std::thread::sleep(PERIOD);
+        }
+    })
 }

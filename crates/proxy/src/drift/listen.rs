@@ -1,6 +1,7 @@
 //! Listening to others' commits on `nf_tables`, whatever became of it before.
 
 use super::Out;
+use crate::thread::{self, ThreadError};
 use engine::Event;
 use kernel::SocketError;
 use model::Family;
@@ -32,17 +33,14 @@ pub(crate) trait Source: Sized {
 }
 
 /// Starts a thread that tells of everything that may concern us.
-pub(crate) fn watch<S: Source>(out: Out) {
-    std::thread::Builder::new()
-        .name("drift".to_owned())
-        .spawn(move || {
-            // Whoever does not listen any more has ended.
-            let mut losses = Losses::default();
-            while listen::<S>(&out, &mut losses).is_some() {
-                std::thread::sleep(PAUSE);
-            }
-        })
-        .expect("invariant: a process can have one more thread");
+pub(crate) fn watch<S: Source>(out: Out) -> Result<(), ThreadError> {
+    thread::start("drift", move || {
+        // Whoever does not listen any more has ended.
+        let mut losses = Losses::default();
+        while listen::<S>(&out, &mut losses).is_some() {
+            std::thread::sleep(PAUSE);
+        }
+    })
 }
 
 /// Listens until the watch breaks; `None` when nobody wants to know.

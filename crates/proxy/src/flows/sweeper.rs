@@ -2,6 +2,7 @@
 
 use super::{GAP, PERIOD};
 use crate::serve::Serving;
+use crate::thread::{self, ThreadError};
 use conntrack::{Changes, Expectation, NodeAddresses, Pace, ServiceFlows, TcpOption, Urgency, decide};
 use kernel::conntrack::{Reach, SweepError, SweepOptions, SweepReport, sweep};
 use model::ServiceName;
@@ -39,7 +40,12 @@ struct Noted {
 
 impl Sweeper {
     /// Starts the thread; it sweeps at once, or when it is released.
-    pub(super) fn start(expectation: Expectation, tcp: TcpOption, serving: Serving, hold: Hold) -> Sweeper {
+    pub(super) fn start(
+        expectation: Expectation,
+        tcp: TcpOption,
+        serving: Serving,
+        hold: Hold,
+    ) -> Result<Sweeper, ThreadError> {
         let shared = Arc::new(Shared::default());
         shared.lock().hold = hold;
         let sweeping = Sweeping {
@@ -58,11 +64,8 @@ impl Sweeper {
             serving,
         };
         let name = format!("flows-{}", sweeping.expectation.family());
-        std::thread::Builder::new()
-            .name(name)
-            .spawn(move || sweeping.run())
-            .expect("invariant: a process can have two more threads");
-        Sweeper(shared)
+        thread::start(&name, move || sweeping.run())?;
+        Ok(Sweeper(shared))
     }
 
     /// The kernel took rules that say this of these services. `again`: flows that they exclude may have been made since
