@@ -10,6 +10,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use traced::Policy;
+
 /// A table of iptables, in the order in which `iptables-save` of a host usually prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableName {
@@ -437,25 +439,6 @@ pub enum Ports {
     Kept,
     /// `--random-fully`
     RandomFully,
-}
-
-/// What a built-in chain does with packets that no rule decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Policy {
-    /// `ACCEPT`
-    Accept,
-    /// `DROP`
-    Drop,
-}
-
-impl Policy {
-    /// The policy's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Policy::Accept => "ACCEPT",
-            Policy::Drop => "DROP",
-        }
-    }
 }
 
 /// A chain: built-in when it has a policy.

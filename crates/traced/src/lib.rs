@@ -12,6 +12,7 @@ mod criterion;
 mod history;
 mod packet;
 mod site;
+mod truth;
 mod verdict;
 
 pub use condition::{Condition, Lasts, implied, pattern_covers};
@@ -19,4 +20,5 @@ pub use criterion::Criterion;
 pub use history::{Detail, Did, Event, Ground, History, NodeId, Place};
 pub use packet::{Bits, Connection, Nat, State, Track};
 pub use site::{Hook, Interface, LocalAddresses, Name, Sender, Site};
+pub use truth::Truth;
 pub use verdict::{Limits, Policy, Verdict, too_much};

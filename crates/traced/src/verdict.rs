@@ -15,8 +15,8 @@ pub enum Verdict {
     Undecided(Arc<str>),
 }
 
-/// What becomes of packets that no rule of a base chain decided about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What becomes of packets that no rule of a base chain (of iptables: a built-in one) decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Policy {
     /// On to the next one.
     Accept,

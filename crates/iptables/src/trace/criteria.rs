@@ -5,35 +5,13 @@ use crate::ast::{AddrType, CtState, Is, Match, PortRange, Proto, RecentAction, R
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use traced::{Condition, Criterion, History, Hook, Interface, Site, State, Track, pattern_covers};
+use traced::{Condition, Criterion, History, Hook, Interface, Site, State, Track, Truth, pattern_covers};
 
-/// Whether one part of a rule is true of a packet.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Truth {
-    /// It is, or is not.
-    Known(bool),
-    /// It hangs on this, and is true when the condition is (`true`) or is not (`false`).
-    Hangs(Condition, bool),
-    /// It is with this probability.
-    Random(f64),
-}
-
-impl Truth {
-    /// The other way round.
-    pub(super) fn not(self) -> Truth {
-        match self {
-            Truth::Known(known) => Truth::Known(!known),
-            Truth::Hangs(condition, when) => Truth::Hangs(condition, !when),
-            Truth::Random(probability) => Truth::Random(1.0 - probability),
-        }
-    }
-
-    /// The truth of `! x`, when the rule says so.
-    pub(super) fn is<T>(is: &Is<T>, plain: impl FnOnce(&T) -> Truth) -> Truth {
-        match is {
-            Is::Equal(value) => plain(value),
-            Is::Not(value) => plain(value).not(),
-        }
+/// The truth of `! x`, when the rule says so.
+pub(super) fn truth_of<T>(is: &Is<T>, plain: impl FnOnce(&T) -> Truth) -> Truth {
+    match is {
+        Is::Equal(value) => plain(value),
+        Is::Not(value) => !plain(value),
     }
 }
 
@@ -115,17 +93,17 @@ fn header_parts<'a>(rule: &'a Rule, state: &'a State, site: &'a Site<'_>) -> imp
     let src = rule.src.iter().map(|net| {
         (
             Criterion::Source,
-            Truth::is(net, |net| source_in(net, state, site)),
+            truth_of(net, |net| source_in(net, state, site)),
         )
     });
     let in_interface = rule.in_interface.iter().map(|pattern| {
-        let truth = Truth::is(pattern, |pattern| {
+        let truth = truth_of(pattern, |pattern| {
             interface_is(pattern, &site.in_interface, Condition::InInterface)
         });
         (Criterion::InInterface, truth)
     });
     let out_interface = rule.out_interface.iter().map(|pattern| {
-        let truth = Truth::is(pattern, |pattern| out_interface_is(pattern, site));
+        let truth = truth_of(pattern, |pattern| out_interface_is(pattern, site));
         (Criterion::OutInterface, truth)
     });
     protocol
@@ -206,7 +184,7 @@ fn match_truths(one: &Match, state: &State, site: &Site<'_>) -> Vec<Truth> {
             let mut truths = vec![Truth::Known(*module == state.protocol)];
             truths.extend(
                 src.iter()
-                    .map(|is| Truth::is(is, |range| source_port_in(*range, state))),
+                    .map(|is| truth_of(is, |range| source_port_in(*range, state))),
             );
             truths.extend(
                 dst.iter()
@@ -219,15 +197,15 @@ fn match_truths(one: &Match, state: &State, site: &Site<'_>) -> Vec<Truth> {
             let mut truths = Vec::new();
             truths.extend(
                 src.iter()
-                    .map(|is| Truth::is(is, |kind| source_type(kind, state, site))),
+                    .map(|is| truth_of(is, |kind| source_type(kind, state, site))),
             );
             truths.extend(
                 dst.iter()
-                    .map(|is| Truth::is(is, |kind| address_type(kind, state.dst.ip(), site))),
+                    .map(|is| truth_of(is, |kind| address_type(kind, state.dst.ip(), site))),
             );
             truths
         }
-        Match::Mark { is } => vec![Truth::is(is, |&(value, mask)| mark_is(state, value, mask))],
+        Match::Mark { is } => vec![truth_of(is, |&(value, mask)| mark_is(state, value, mask))],
         Match::Probability(units) => vec![Truth::Random(f64::from(*units) / f64::from(1_u32 << 31))],
         Match::Recent(recent) => match recent.action {
             // It also notes the client down, and always matches.
@@ -301,7 +279,7 @@ pub(super) fn address_type(kind: &AddrType, ip: IpAddr, site: &Site<'_>) -> Trut
         ("BROADCAST", Some(is)) => Truth::Known(is),
         ("UNICAST", Some(true)) => Truth::Known(false),
         ("UNICAST", _) if multicast || ip.is_unspecified() => Truth::Known(false),
-        ("UNICAST", Some(false)) => local.not(),
+        ("UNICAST", Some(false)) => !local,
         ("UNICAST", None) if local == Truth::Known(true) => Truth::Known(false),
         _ => Truth::Hangs(
             Condition::AddressType {

@@ -1,12 +1,12 @@
 //! Matches that the rule types keep word by word: those that can be decided from the packet are, all others are a
 //! [`Condition`].
 
-use super::criteria::{Truth, address_type, ct_state_in, mark_is, port_in, source_port_in};
+use super::criteria::{address_type, ct_state_in, mark_is, port_in, source_port_in};
 use crate::ast::{AddrType, CtState, PortRange};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use traced::{Condition, Sender, Site, State, Track};
+use traced::{Condition, Sender, Site, State, Track, Truth};
 
 /// One option of a match: `[!] --name value...`.
 struct Opt<'a> {
@@ -25,7 +25,7 @@ impl Opt<'_> {
     }
 
     fn truth(&self, plain: Truth) -> Truth {
-        if self.negated { plain.not() } else { plain }
+        if self.negated { !plain } else { plain }
     }
 }
 

@@ -246,10 +246,7 @@ impl<'a> Walk<'a, '_> {
             hook: self.site.hook,
             table: self.site.table.clone(),
             chain: frame.name.as_str().into(),
-            policy: match policy {
-                Policy::Accept => traced::Policy::Accept,
-                Policy::Drop => traced::Policy::Drop,
-            },
+            policy,
         };
         self.record(walker, event);
         Some(match policy {

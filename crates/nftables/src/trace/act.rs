@@ -1,13 +1,13 @@
 //! What statements ask and do, but for translations.
 
-use super::ask::{self, Truth, open};
+use super::ask::{self, open};
 use super::datum::{Datum, Flags, bits, parts, words};
 use super::indexed::Indexed;
 use super::lookup::{self, Asked};
 use super::walk::{Branch, Step};
 use crate::listed::{BinaryOp, Expr, Op, Statement, Update, UpdateOp, Value};
 use std::sync::Arc;
-use traced::{Bits, Condition, Did, Lasts, Site, State, Verdict};
+use traced::{Bits, Condition, Did, Lasts, Site, State, Truth, Verdict};
 
 /// Whether `left op right` is true of the packet. What a set's element said goes into `found`.
 pub(super) fn matched(
@@ -48,7 +48,7 @@ pub(super) fn matched(
         _ => open(text()),
     };
     match op {
-        Op::Not => plain.not(),
+        Op::Not => !plain,
         _ => plain,
     }
 }

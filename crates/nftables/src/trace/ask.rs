@@ -5,32 +5,10 @@ use crate::listed::{Expr, Op, Value};
 use model::Protocol;
 use std::net::IpAddr;
 use std::sync::Arc;
-use traced::{Condition, Hook, Interface, Lasts, LocalAddresses, Site};
+use traced::{Condition, Hook, Interface, Lasts, LocalAddresses, Site, Truth};
 
-/// Whether a statement is true of a packet.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Truth {
-    /// It is, or is not.
-    Known(bool),
-    /// It hangs on this, and is true when the condition is (`true`) or is not (`false`).
-    Hangs(Condition, bool),
-    /// It is with this probability.
-    Random(f64),
-}
-
-impl Truth {
-    /// The other way round.
-    pub(super) fn not(self) -> Truth {
-        match self {
-            Truth::Known(known) => Truth::Known(!known),
-            Truth::Hangs(condition, when) => Truth::Hangs(condition, !when),
-            Truth::Random(probability) => Truth::Random(1.0 - probability),
-        }
-    }
-
-    fn known(answer: Option<bool>, text: &dyn Fn() -> Arc<str>) -> Truth {
-        answer.map_or_else(|| open(text()), Truth::Known)
-    }
+fn known(answer: Option<bool>, text: &dyn Fn() -> Arc<str>) -> Truth {
+    answer.map_or_else(|| open(text()), Truth::Known)
 }
 
 /// What hangs on an expression as it is printed.
@@ -59,9 +37,9 @@ pub(super) fn open(text: Arc<str>) -> Truth {
 pub(super) fn is(datum: &Datum, constant: &Expr, site: &Site<'_>, text: &dyn Fn() -> Arc<str>) -> Truth {
     match (datum, constant) {
         (Datum::Absent, _) => Truth::Known(false),
-        (Datum::Address(ip), constant) => Truth::known(address_is(*ip, constant), text),
+        (Datum::Address(ip), constant) => known(address_is(*ip, constant), text),
         (Datum::UnknownSource, constant) => source_is(constant, site, text),
-        (Datum::Number(has), constant) => Truth::known(number_is(*has, constant), text),
+        (Datum::Number(has), constant) => known(number_is(*has, constant), text),
         (Datum::UnknownSourcePort, constant) => {
             Truth::Hangs(Condition::SourcePort(constant.to_string().into()), true)
         }
@@ -75,15 +53,15 @@ pub(super) fn is(datum: &Datum, constant: &Expr, site: &Site<'_>, text: &dyn Fn(
             _ => open(text()),
         },
         (Datum::Bits(bits), Expr::Range(_)) if bits.is_known() => {
-            Truth::known(number_is(u64::from(bits.value()), constant), text)
+            known(number_is(u64::from(bits.value()), constant), text)
         }
         (Datum::Interface(of), Expr::Value(Value::Quoted(name) | Value::Word(name))) => {
             is_interface(*of, name, site)
         }
         (Datum::TypeOf(ip), Expr::Value(Value::Word(kind))) => type_is(*ip, kind, site),
-        (Datum::Flags(flags), Expr::Value(Value::Word(word))) => Truth::known(flags.has(word), text),
-        (Datum::Flags(flags), Expr::List(words)) => Truth::known(any(*flags, words), text),
-        (Datum::Flags(flags), Expr::Masked(both)) => Truth::known(masked(*flags, &both.0, &both.1), text),
+        (Datum::Flags(flags), Expr::Value(Value::Word(word))) => known(flags.has(word), text),
+        (Datum::Flags(flags), Expr::List(words)) => known(any(*flags, words), text),
+        (Datum::Flags(flags), Expr::Masked(both)) => known(masked(*flags, &both.0, &both.1), text),
         _ => open(text()),
     }
 }
@@ -226,7 +204,7 @@ fn type_is(ip: Option<IpAddr>, kind: &Arc<str>, site: &Site<'_>) -> Truth {
         ("broadcast", Some(is)) => Truth::Known(is),
         ("unicast", Some(true)) => Truth::Known(false),
         ("unicast", _) if ip.is_multicast() || ip.is_unspecified() => Truth::Known(false),
-        ("unicast", Some(false)) => local.not(),
+        ("unicast", Some(false)) => !local,
         ("unicast", None) if local == Truth::Known(true) => Truth::Known(false),
         _ => Truth::Hangs(
             Condition::AddressType {

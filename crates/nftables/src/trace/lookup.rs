@@ -1,12 +1,12 @@
 //! Looking up keys in sets and maps.
 
-use super::ask::{self, Truth, open};
+use super::ask::{self, open};
 use super::datum::{Datum, Flags, number, parts};
 use super::indexed::Indexed;
 use crate::listed::{Contents, Element, Expr, NumberMode, Value};
 use model::balance;
 use std::sync::Arc;
-use traced::{Condition, Site, State};
+use traced::{Condition, Site, State, Truth};
 
 /// A set or map that is asked.
 pub(super) struct Asked<'a> {

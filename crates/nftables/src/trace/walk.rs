@@ -1,14 +1,15 @@
 //! The walk itself: rules in order, chains in one another, branches side by side.
 
 use super::act::{self, undecided};
-use super::ask::{Truth, open};
+use super::ask::open;
 use super::indexed::Indexed;
 use super::lookup::{Asked, When, answers};
 use super::nat;
 use crate::listed::{Chain, Element, Expr, Rule, Statement, Verdict as Listed};
 use std::sync::Arc;
 use traced::{
-    Condition, Criterion, Detail, Did, Event, History, Limits, Name, Place, Site, State, Verdict, too_much,
+    Condition, Criterion, Detail, Did, Event, History, Limits, Name, Place, Site, State, Truth, Verdict,
+    too_much,
 };
 
 /// Follows a packet from a base chain, which is one of the table, to its verdicts, one for each branch. Branches come in the order of the rules that
@@ -346,7 +347,7 @@ impl Walk<'_, '_> {
             Statement::Open(text) => {
                 let negated = text.contains(" over ");
                 let plain = text.replacen(" over ", " ", 1).into();
-                let truth = if negated { open(plain).not() } else { open(plain) };
+                let truth = if negated { !open(plain) } else { open(plain) };
                 return self.settle(at, rest, branch, truth);
             }
             Statement::VerdictMap { key, map } => return self.verdict_map(at, key, map, branch),
