@@ -12,8 +12,8 @@ pub use service::{ServiceSlots, frontends, place, placed, service, shapes};
 use crate::ast::Elements;
 use model::Desired;
 
-/// Throws of the die before half of the slots are left aside. More than half of them are taken, so that a packet is still
-/// without an endpoint with a chance of less than 2^-16; it then goes to one of the lower half.
+/// Throws of the die before a packet goes to slot 0. More than half of the slots are taken, so that this happens with a
+/// chance of less than 2^-16.
 const THROWS: usize = 16;
 
 /// The elements of a table that is made anew, and the shapes that its frame needs for them.

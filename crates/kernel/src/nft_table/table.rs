@@ -10,11 +10,14 @@ use model::Family;
 use netlink::nfnl::{Batch, OnlyNew};
 use netlink::nft::{Change, SetChange};
 use netlink::{EncodeError, Errno};
-use nftables::ast::{Chain, Frame, Name};
+use nftables::ast::{Action, Chain, Frame, Name, Rule};
 use nftables::diff::Operation;
 use nftables::names::TABLE;
 use nftables::step::{FrameStep, Observation, Reading, Step};
 use std::collections::BTreeMap;
+
+/// How many sets and chains a batch makes, when there are more: some 300 bytes each.
+const MOST_OBJECTS: usize = 1_000;
 
 /// The kernel's table of one family.
 pub struct NftTable {
@@ -34,17 +37,46 @@ impl NftTable {
         })
     }
 
-    /// Carries out a step, in one batch.
+    /// Carries out a step, in one batch. Of a large frame, sets and chains that nothing leads to yet are made in
+    /// batches before it: thousands of them are more than a socket takes at once.
     ///
     /// # Errors
-    /// When the kernel refuses it; nothing has changed then. When its answer was lost, nobody knows.
+    /// When the kernel refuses it; nothing that packets meet has changed then. When its answer was lost, nobody knows.
     pub fn commit(&mut self, step: &Step) -> Result<(), NftCommitError> {
         let mut batch = self.socket.batch(None);
         let mut id = 0;
         for part in &step.frame {
-            self.frame(&mut batch, part, &mut id)?;
+            match part {
+                FrameStep::Extend(frame) if frame.sets.len() + frame.chains.len() > MOST_OBJECTS => {
+                    let (leaves, rest) = parted(frame);
+                    self.make_ahead(&leaves)?;
+                    self.extend(&mut batch, &rest, &mut id)?;
+                }
+                part => self.frame(&mut batch, part, &mut id)?,
+            }
         }
         self.elements(&mut batch, &step.elements)?;
+        self.carry_out(batch)
+    }
+
+    /// Makes sets, and chains that nothing leads to. Twice is as good as once.
+    fn make_ahead(&mut self, leaves: &Frame) -> Result<(), NftCommitError> {
+        for sets in leaves.sets.chunks(MOST_OBJECTS) {
+            let mut batch = self.socket.batch(None);
+            for set in sets {
+                encode::set(&mut batch, self.family, set)?;
+            }
+            self.carry_out(batch)?;
+        }
+        for chains in leaves.chains.chunks(MOST_OBJECTS) {
+            let mut batch = self.socket.batch(None);
+            self.rewrite(&mut batch, chains, &mut 0)?;
+            self.carry_out(batch)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, batch: Batch) -> Result<(), NftCommitError> {
         let Some(batch) = batch.finish() else {
             return Ok(());
         };
@@ -226,4 +258,25 @@ impl NftTable {
         }
         Ok(())
     }
+}
+
+/// What can be made before anything leads there, and the rest: the sets and the chains that lead nowhere themselves.
+fn parted(frame: &Frame) -> (Frame, Frame) {
+    let leads_on = |chain: &Chain| chain.base.is_some() || chain.rules.iter().any(leads_on);
+    let (rest, leaves) = frame.chains.iter().cloned().partition(leads_on);
+    let of = |sets, chains| Frame {
+        family: frame.family,
+        sets,
+        chains,
+    };
+    (of(frame.sets.clone(), leaves), of(Vec::new(), rest))
+}
+
+fn leads_on(rule: &Rule) -> bool {
+    rule.actions.iter().any(|action| {
+        matches!(
+            action,
+            Action::Jump(_) | Action::Goto(_) | Action::JumpRandom(_) | Action::JumpHashed(_)
+        )
+    })
 }

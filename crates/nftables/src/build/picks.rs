@@ -91,7 +91,8 @@ pub(super) fn picks(shape: Shape, chains: &mut Vec<Chain>) {
             let targets = (0..bound.get()).map(|slot| kind.to(slot)).collect();
             chains.push(chain(kind.try_one(bound), vec![always(die(targets))]));
             let mut rules = vec![always(Action::Jump(kind.try_one(bound))); throws(bound)];
-            rules.extend(bound.half().map(|half| always(Action::Goto(kind.pick(half)))));
+            // Slot 0 is always taken. To go down by halves would nest deeper than the kernel lets chains (16) at 1,024.
+            rules.extend(bound.half().map(|_| always(Action::Goto(kind.to(0)))));
             chains.push(chain(kind.pick(bound), rules));
         }
         Choice::Sticky(bound, timeout) => {
