@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 struct Said {
     status: Option<i32>,
@@ -222,4 +223,27 @@ fn a_deprecated_flag_is_one_line_and_no_obstacle() {
 fn an_underscore_counts_as_a_dash() {
     let said = written(&["-v=1", "--oom_score_adj=7"]);
     assert!(flags(&said.stderr).contains(&"--oom-score-adj=\"7\""));
+}
+
+#[test]
+fn it_ends_although_nobody_reads_what_it_says() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // Less than the flags take.
+    rustix::pipe::fcntl_setpipe_size(&reader, 4_096).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-proxy"))
+        .args(["-v=1", "--write-config-to"])
+        .arg(folder.path().join("c.yaml"))
+        .stdin(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    while child.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nothing to kill, unless it hangs.
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(reader);
 }
