@@ -58,6 +58,7 @@ pub(crate) fn run_failure(error: &RunError) -> FailureKind {
             _ => FailureKind::Other,
         },
         RunError::TimedOut(_) => FailureKind::TimedOut,
+        RunError::TooMuch(_) => FailureKind::System,
         RunError::Talk(_) => FailureKind::Other,
     }
 }

@@ -149,6 +149,8 @@ pub enum FailureKind {
     Garbled,
     /// The tool said that all went well, and the kernel took nothing of it.
     NothingDone,
+    /// The system cannot run the tool as it should.
+    System,
     /// Anything else.
     Other,
 }
@@ -173,7 +175,8 @@ impl FailureKind {
             FailureKind::ToolMissing
             | FailureKind::Denied
             | FailureKind::TimedOut
-            | FailureKind::NothingDone => LiesIn::Host,
+            | FailureKind::NothingDone
+            | FailureKind::System => LiesIn::Host,
             FailureKind::Busy => LiesIn::Busy,
             FailureKind::TooLarge => LiesIn::Size,
             FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => LiesIn::Content,

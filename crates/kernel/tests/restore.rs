@@ -7,7 +7,7 @@ mod support;
 use iptables::ast::{ChainName, Rule, TableName, Target};
 use iptables::plan::{Step, TableWrite};
 use kernel::probe::{Choice, Probe, Tools};
-use kernel::{Backend, FailedInputs, FailureKind, LiveKernel, RuleKernel, Scope};
+use kernel::{Backend, FailedInputs, FailureKind, LiesIn, LiveKernel, RuleKernel, Scope};
 use model::Family;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,4 +95,25 @@ fn what_a_failing_restore_was_given_is_kept() {
             assert!(failed.last(Family::V4).is_none());
         }
     });
+}
+
+#[test]
+fn a_tool_that_prints_without_end_is_ended_and_no_rule_is_blamed() {
+    in_namespace(
+        "a_tool_that_prints_without_end_is_ended_and_no_rule_is_blamed",
+        || {
+            for act in ["exec yes", "yes >&2 & exec yes"] {
+                let folder = tempfile::tempdir().unwrap();
+                stand_in(folder.path(), "iptables-nft-restore", act);
+                let (mut kernel, _) = kernel_with(folder.path(), Backend::NfTables);
+                fs::write(folder.path().join("on"), "").unwrap();
+                let error = kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap_err();
+                assert_eq!(error.kind.lies_in(), LiesIn::Host, "{error}");
+                assert!(error.to_string().contains("printed more than"), "{error}");
+
+                fs::remove_file(folder.path().join("on")).unwrap();
+                kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap();
+            }
+        },
+    );
 }

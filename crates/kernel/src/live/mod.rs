@@ -8,7 +8,7 @@ mod observe;
 mod settle;
 
 use crate::probe::{FamilyTools, Probe, Tool};
-use crate::process::RunError;
+use crate::process::{LITTLE, RunError};
 use crate::socket::{Socket, SocketError};
 use crate::{
     Backend, ChainSink, CommitError, FailedInputs, FailureKind, ObserveError, RuleKernel, Scope, classify,
@@ -176,7 +176,7 @@ impl LiveKernel {
         let attempted = || format!("{tool} {} with {} bytes", args.join(" "), input.len());
         let outcome = tool
             .invocation(args, input.as_bytes(), &self.probe.environment, timeout)
-            .text();
+            .text(LITTLE);
         match outcome {
             Ok((finished, text)) if finished.succeeded() => Ok(text),
             Ok((finished, _)) => Err(CommitError {
