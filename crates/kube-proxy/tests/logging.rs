@@ -247,3 +247,50 @@ fn it_ends_although_nobody_reads_what_it_says() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     drop(reader);
 }
+
+/// With this file.
+fn written_with(file: &str) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    std::fs::write(&config, [head, file].concat()).unwrap();
+    written(&["--config", &config.to_string_lossy()])
+}
+
+#[test]
+fn thousands_of_oddities_in_a_file_are_a_few_lines() {
+    use std::fmt::Write;
+    let mut fields = String::new();
+    let mut gates = "featureGates:\n".to_owned();
+    for i in 0..5_000 {
+        writeln!(fields, "field{i}: 1").unwrap();
+        writeln!(gates, "  Gate{i}: true").unwrap();
+    }
+    let said = written_with(&format!("{fields}{}: 1\n{gates}", "long".repeat(250)));
+    assert!(said.stderr.lines().count() < 50, "{}", said.stderr);
+    for words in [
+        "unknown field \\\"field0\\\" is ignored",
+        "4981 more unknown fields are ignored",
+        "unrecognized feature gate: Gate0\"",
+        "unrecognized feature gates: 4980 more",
+    ] {
+        assert!(said.stderr.contains(words), "{words}\n{}", said.stderr);
+    }
+    let said = written_with(&format!("{}: 1\n", "long".repeat(250)));
+    assert!(
+        said.stderr.contains("longlong...") && said.stderr.len() < 1_000,
+        "{}",
+        said.stderr
+    );
+}
+
+#[test]
+fn another_document_in_a_file_is_spoken_of() {
+    let said = written_with("mode: iptables\n---\nmode: nftables\n");
+    let told = said
+        .stderr
+        .lines()
+        .filter(|line| line.contains("1 more after a line of ---"));
+    assert_eq!(told.count(), 1, "{}", said.stderr);
+    assert!(!written_with("mode: iptables\n---\n").stderr.contains("---"));
+}
