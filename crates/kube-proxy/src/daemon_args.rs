@@ -402,5 +402,8 @@ pub fn node_name(config: &KubeProxyConfiguration) -> Result<String> {
     if name.is_empty() {
         bail!("empty hostname-override is invalid");
     }
+    if let Some(reason) = config::why_no_node_name(&name) {
+        bail!("the host's name {name:?} {reason}; give --hostname-override");
+    }
     Ok(name)
 }

@@ -285,6 +285,29 @@ fn thousands_of_oddities_in_a_file_are_a_few_lines() {
 }
 
 #[test]
+fn a_name_that_no_node_has_is_refused_by_its_field() {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    for (name, reason) in [
+        ("a\\0b".to_owned(), "control characters"),
+        ("\\e[31mred".to_owned(), "control characters"),
+        ("a".repeat(1 << 20), "no longer than 253 bytes"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.yaml");
+        std::fs::write(&config, format!("{head}hostnameOverride: \"{name}\"\n")).unwrap();
+        let said = kube_proxy(&["--config", &config.to_string_lossy(), "--manifests", "/nowhere"]);
+        assert_eq!(said.status, Some(1), "{}", said.stderr);
+        let last = said.stderr.lines().last().unwrap();
+        assert!(
+            last.contains("KubeProxyConfiguration.HostnameOverride: Invalid value: ")
+                && last.contains(reason),
+            "{last}"
+        );
+        assert!(last.len() < 1_000 && !last.contains(char::is_control), "{last:?}");
+    }
+}
+
+#[test]
 fn another_document_in_a_file_is_spoken_of() {
     let said = written_with("mode: iptables\n---\nmode: nftables\n");
     let told = said
