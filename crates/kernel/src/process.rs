@@ -5,6 +5,7 @@
 
 mod complaints;
 
+use crate::shortage;
 use complaints::Complaints;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -70,6 +71,18 @@ pub(crate) enum RunError {
     /// It was killed at its deadline.
     #[error("was still running after {0:?} and was killed")]
     TimedOut(Duration),
+}
+
+impl RunError {
+    /// The error, its cause, and what to do where the system ran short of something.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            RunError::Start(cause) | RunError::Talk(cause) => {
+                format!("{self}: {}", shortage::with_advice(cause))
+            }
+            RunError::TooMuch(_) | RunError::TimedOut(_) => self.to_string(),
+        }
+    }
 }
 
 impl Invocation<'_> {

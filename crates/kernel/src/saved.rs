@@ -41,6 +41,6 @@ pub fn save(tools: &Tools, backend: Backend, family: Family) -> Result<Option<St
             classify::tool_failure(&finished),
             classify::detail(&finished, ""),
         )),
-        Err(error) => Err(failed(classify::run_failure(&error), error.to_string())),
+        Err(error) => Err(failed(classify::run_failure(&error), error.words())),
     }
 }

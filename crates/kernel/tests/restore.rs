@@ -9,6 +9,7 @@ use iptables::plan::{Step, TableWrite};
 use kernel::probe::{Choice, Probe, Tools};
 use kernel::{Backend, FailedInputs, FailureKind, LiesIn, LiveKernel, RuleKernel, Scope};
 use model::Family;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -116,4 +117,36 @@ fn a_tool_that_prints_without_end_is_ended_and_no_rule_is_blamed() {
             }
         },
     );
+}
+
+/// From none that can be opened to all that are needed, by this process or the tool.
+#[test]
+fn too_few_files_are_the_hosts_fault_and_the_limit_is_named() {
+    in_namespace("too_few_files_are_the_hosts_fault_and_the_limit_is_named", || {
+        for backend in [Backend::NfTables, Backend::Legacy] {
+            let folder = tempfile::tempdir().unwrap();
+            own_run();
+            let (mut kernel, _) = kernel_with(folder.path(), backend);
+            kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap();
+            let whole = getrlimit(Resource::Nofile);
+            let mut failures = 0;
+            for limit in 0..40 {
+                let few = Rlimit {
+                    current: Some(limit),
+                    ..whole
+                };
+                setrlimit(Resource::Nofile, few).unwrap();
+                let ended = kernel.commit(Family::V4, &step("B", Target::Accept));
+                setrlimit(Resource::Nofile, whole).unwrap();
+                if let Err(error) = ended {
+                    println!("{backend} {limit} {:?} {error}", error.kind);
+                    assert_eq!(error.kind.lies_in(), LiesIn::Host, "{limit}: {error}");
+                    assert!(error.to_string().contains("LimitNOFILE"), "{limit}: {error}");
+                    failures += 1;
+                }
+            }
+            assert!((1..40).contains(&failures), "{failures} of 40 failed");
+            kernel.commit(Family::V4, &step("C", Target::Accept)).unwrap();
+        }
+    });
 }

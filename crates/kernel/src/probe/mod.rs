@@ -222,6 +222,6 @@ fn works(found: &FamilyTools, environment: &[(OsString, OsString)]) -> Result<()
             classify::tool_failure(&finished),
             classify::detail(&finished, ""),
         )),
-        Err(error) => Err(failed(classify::run_failure(&error), error.to_string())),
+        Err(error) => Err(failed(classify::run_failure(&error), error.words())),
     }
 }
