@@ -16,6 +16,8 @@ pub struct Decoded {
     pub unknown_fields: Vec<String>,
     /// The parser's words on the first key that is there twice. The last one counts.
     pub doubled_key: Option<String>,
+    /// How many more documents the text has. They were ignored.
+    pub further_documents: usize,
 }
 
 /// Why a text is no configuration.
@@ -67,7 +69,7 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// One that names the field and the reason. Unknown fields and doubled keys are no errors.
 pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let (mut value, doubled_key) = first_document(text)?;
+    let (mut value, doubled_key, further_documents) = first_document(text)?;
     drop_nulls(&mut value);
     if value.is_null() {
         return Err(DecodeError::Empty);
@@ -101,6 +103,7 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
         config,
         unknown_fields,
         doubled_key,
+        further_documents,
     })
 }
 
@@ -143,16 +146,22 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// YAML's first document as a JSON value; of doubled keys the last one counts, as upstream's lenient decoding has it.
-fn first_document(text: &str) -> Result<(Value, Option<String>), DecodeError> {
+/// YAML's first document as a JSON value, and how many others there are; of doubled keys the last one counts, as upstream's lenient decoding has it.
+fn first_document(text: &str) -> Result<(Value, Option<String>, usize), DecodeError> {
     use serde_saphyr::options::DuplicateKeyPolicy::{Error, LastWins};
     let strict = serde_saphyr::options! { duplicate_keys: Error };
     let lenient = serde_saphyr::options! { duplicate_keys: LastWins };
-    let first = |documents: Vec<Value>| documents.into_iter().next().unwrap_or(Value::Null);
+    let read = |documents: Vec<Value>, doubled: Option<String>| {
+        let mut documents = documents.into_iter();
+        let first = documents.next().unwrap_or(Value::Null);
+        // Nothing after a last `---` is no document that somebody meant.
+        let more = documents.filter(|document| !document.is_null()).count();
+        (first, doubled, more)
+    };
     match serde_saphyr::from_multiple_with_options::<Value>(text, strict) {
-        Ok(documents) => Ok((first(documents), None)),
+        Ok(documents) => Ok(read(documents, None)),
         Err(doubled) => serde_saphyr::from_multiple_with_options::<Value>(text, lenient)
-            .map(|documents| (first(documents), Some(one_line(&doubled.to_string()))))
+            .map(|documents| read(documents, Some(one_line(&doubled.to_string()))))
             .map_err(|err| DecodeError::Syntax(err.to_string())),
     }
 }
@@ -310,6 +319,25 @@ mod tests {
         .unwrap();
         assert_eq!(decoded.unknown_fields, ["Mode", "iptables.masqueradeAl"]);
         assert_eq!(decoded.config.mode, "iptables");
+    }
+
+    #[test]
+    fn of_several_documents_the_first_counts_and_the_others_are_counted() {
+        for (rest, more) in [
+            ("mode: ipvs\n", 0),
+            ("mode: ipvs\n---\n", 0),
+            ("mode: ipvs\n---\n# nothing\n", 0),
+            ("mode: ipvs\n---\nmode: nftables\n", 1),
+            ("mode: ipvs\n---\nmode: nftables\n---\na: b\n", 2),
+            ("mode: iptables\nmode: ipvs\n---\nmode: nftables\n", 1),
+        ] {
+            let decoded = with(rest).unwrap();
+            assert_eq!(
+                (decoded.config.mode.as_str(), decoded.further_documents),
+                ("ipvs", more),
+                "{rest}"
+            );
+        }
     }
 
     #[test]

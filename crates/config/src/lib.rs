@@ -31,5 +31,5 @@ pub use logging::{info_buffer_bytes, stream_options, validate_logging};
 pub use settings::{facts, node_ips, settings};
 pub use shown::flag_value;
 pub use types::KubeProxyConfiguration;
-pub use validate::{FieldError, validate};
+pub use validate::{FieldError, validate, why_no_node_name};
 pub use write::to_yaml;

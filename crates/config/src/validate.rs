@@ -147,7 +147,34 @@ pub fn validate(config: &KubeProxyConfiguration) -> Vec<FieldError> {
     node_port_addresses(config, &mut errors);
     show_hidden(config, &mut errors);
     detect_local(config, &mut errors);
+    hostname_override(&config.hostname_override, &mut errors);
     errors.0
+}
+
+/// Longest name of an object, in bytes: a DNS subdomain's.
+const MAX_NAME: usize = 253;
+
+/// Why nothing can be looked for by this name of a Node; `None` where that can be tried.
+///
+/// No Node is called `a/b` either, or has a line break in its name, but a start with such a name is as upstream's.
+pub fn why_no_node_name(name: &str) -> Option<&'static str> {
+    let name = name.trim();
+    if name.len() > MAX_NAME {
+        Some("must be no longer than 253 bytes, as names of Nodes are")
+    } else if name.contains(|c: char| c.is_control() && !c.is_whitespace()) {
+        Some("must not contain control characters")
+    } else {
+        None
+    }
+}
+
+/// Deviation: upstream takes any text, and no Node has it (ADR 20).
+fn hostname_override(name: &str, errors: &mut Errors) {
+    if let Some(reason) = why_no_node_name(name) {
+        let beginning: String = name.chars().take(80).collect();
+        let more = if beginning.len() < name.len() { "..." } else { "" };
+        errors.invalid("HostnameOverride", beginning + more, reason);
+    }
 }
 
 fn modes(config: &KubeProxyConfiguration, errors: &mut Errors) {
@@ -402,6 +429,48 @@ mod tests {
                 .iter()
                 .all(|found| found[0].ends_with("must not be empty"))
         );
+    }
+
+    #[test]
+    fn a_node_name_is_what_can_be_looked_for() {
+        let faults = |name: &str| -> Vec<String> {
+            let mut config = KubeProxyConfiguration::defaults();
+            config.hostname_override = name.to_owned();
+            validate(&config).iter().map(ToString::to_string).collect()
+        };
+        let longest = "a".repeat(253);
+        for name in [
+            "",
+            "node-a",
+            " Node-A\n",
+            "\tb",
+            "a/b",
+            "Ä",
+            "a b",
+            "- x",
+            "a_b",
+            "a\nb",
+            "node.example.com",
+            &longest,
+        ] {
+            assert_eq!(faults(name), Vec::<String>::new(), "{name:?}");
+        }
+        for name in ["a\0", "\u{1b}[31mred", "a\u{7f}", "a\u{9b}b"] {
+            let [fault] = faults(name).try_into().unwrap();
+            assert!(
+                fault.starts_with("KubeProxyConfiguration.HostnameOverride: Invalid value: "),
+                "{fault}"
+            );
+            assert!(fault.ends_with("must not contain control characters"), "{fault}");
+        }
+        for name in ["a".repeat(254), "ä".repeat(127), "\u{1b}".repeat(1 << 20)] {
+            let [fault] = faults(&name).try_into().unwrap();
+            assert!(
+                fault.contains("...\": must be no longer than 253 bytes"),
+                "{fault}"
+            );
+            assert!(fault.len() < 800, "{} bytes", fault.len());
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From what a tool or the kernel answered to a [`FailureKind`]. The only place that reads such words.
 
-use crate::FailureKind;
 use crate::process::{Finished, RunError};
+use crate::{FailureKind, shortage};
 use std::io::ErrorKind;
 
 /// Exit status of the tools for "resource problem": the lock is held, or the kernel said no (iptables(8)).
@@ -10,7 +10,7 @@ const RESOURCE_PROBLEM: i32 = 4;
 /// Words of iptables 1.8.9 and what they mean, in the order in which they are looked for.
 ///
 /// Seen with both backends on kernel 6.18, except where a line says otherwise.
-const WORDS: [(&str, FailureKind); 17] = [
+const WORDS: [(&str, FailureKind); 18] = [
     // Legacy alone takes the lock; exit status 4 after `-w` seconds.
     ("holding the xtables lock", FailureKind::Busy),
     ("Resource temporarily unavailable", FailureKind::Busy),
@@ -26,6 +26,7 @@ const WORDS: [(&str, FailureKind); 17] = [
     ("Device or resource busy", FailureKind::Busy),
     ("Interrupted system call", FailureKind::Busy),
     ("Message too long", FailureKind::TooLarge),
+    ("Too many open files", FailureKind::System),
     ("Cannot allocate memory", FailureKind::Other),
     ("No buffer space available", FailureKind::Other),
     ("Table does not exist", FailureKind::Other),
@@ -55,10 +56,11 @@ pub(crate) fn run_failure(error: &RunError) -> FailureKind {
         RunError::Start(error) => match error.kind() {
             ErrorKind::NotFound => FailureKind::ToolMissing,
             ErrorKind::PermissionDenied => FailureKind::Denied,
-            _ => FailureKind::Other,
+            // The tool has seen nothing of what it was to do: no more files, processes or memory, no program of this kind.
+            _ => FailureKind::System,
         },
         RunError::TimedOut(_) => FailureKind::TimedOut,
-        RunError::Talk(_) => FailureKind::Other,
+        RunError::TooMuch(_) | RunError::Talk(_) => FailureKind::System,
     }
 }
 
@@ -98,6 +100,9 @@ pub(crate) fn detail(finished: &Finished, input: &str) -> String {
         shown += &self::shown(&format!(" [input: {line}"), LINE_SHOWN);
         shown.push(']');
     }
+    if let Some(advice) = shortage::advice_for_words(&finished.stderr) {
+        shown = format!("{shown}; {advice}");
+    }
     shown
 }
 
@@ -117,6 +122,7 @@ fn shown(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LiesIn;
 
     fn ended(code: i32, stderr: &str) -> Finished {
         Finished {
@@ -195,6 +201,34 @@ mod tests {
     fn real_complaints_have_their_kind() {
         for (code, stderr, kind) in SEEN {
             assert_eq!(tool_failure(&ended(code, stderr)), kind, "{stderr}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_has_no_more_of_is_not_what_was_asked() {
+        use rustix::io::Errno;
+        for (errno, limit) in [
+            (Errno::MFILE, "LimitNOFILE"),
+            (Errno::NFILE, "fs.file-max"),
+            (Errno::AGAIN, "pids.max"),
+            (Errno::NOMEM, "memory.max"),
+        ] {
+            for error in [RunError::Start(errno.into()), RunError::Talk(errno.into())] {
+                assert_eq!(run_failure(&error).lies_in(), LiesIn::Host, "{error}");
+                assert!(error.words().contains(limit), "{}", error.words());
+            }
+        }
+        for (words, limit) in [
+            ("iptables-restore: open: Too many open files", "LimitNOFILE"),
+            (
+                "Fatal: can't open lock file /run/xtables.lock: Too many open files in system",
+                "fs.file-max",
+            ),
+        ] {
+            let finished = ended(4, words);
+            assert_eq!(tool_failure(&finished).lies_in(), LiesIn::Host);
+            let detail = detail(&finished, "");
+            assert!(detail.contains(limit), "{detail}");
         }
     }
 

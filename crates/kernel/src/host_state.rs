@@ -1,7 +1,7 @@
 //! What a host says of itself beside its rules: modules, counters, clock, versions. Nothing of it is written, and no module
 //! is loaded by asking.
 
-use crate::process::{Invocation, RunError};
+use crate::process::{Invocation, LITTLE, RunError};
 use crate::release::Release;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -114,7 +114,7 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
         environment: &[],
         timeout: PATIENCE,
     };
-    let answer: Result<_, RunError> = invocation.text();
+    let answer: Result<_, RunError> = invocation.text(LITTLE);
     let (finished, text) = answer.ok()?;
     finished.succeeded().then_some(text)
 }

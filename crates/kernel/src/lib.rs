@@ -33,6 +33,7 @@ pub mod release;
 pub mod routes;
 mod rule_watch;
 pub mod saved;
+mod shortage;
 mod socket;
 pub mod sysctl;
 pub mod table_sizes;
@@ -149,6 +150,8 @@ pub enum FailureKind {
     Garbled,
     /// The tool said that all went well, and the kernel took nothing of it.
     NothingDone,
+    /// The system cannot run the tool as it should: no more files, processes or memory, or a program that is not the tool.
+    System,
     /// Anything else.
     Other,
 }
@@ -173,7 +176,8 @@ impl FailureKind {
             FailureKind::ToolMissing
             | FailureKind::Denied
             | FailureKind::TimedOut
-            | FailureKind::NothingDone => LiesIn::Host,
+            | FailureKind::NothingDone
+            | FailureKind::System => LiesIn::Host,
             FailureKind::Busy => LiesIn::Busy,
             FailureKind::TooLarge => LiesIn::Size,
             FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => LiesIn::Content,

@@ -115,7 +115,7 @@ fn run(nft: &Path, args: &[&str], patience: Duration) -> Result<Option<String>, 
         }
         Err(error) => Err(ListError::Run {
             args,
-            error: error.to_string(),
+            error: error.words(),
         }),
     }
 }

@@ -3,6 +3,10 @@
 //! A tool leads a process group of its own. When it has ended or its time is over, whatever is left of the group is
 //! killed: a wrapper's children do not go on writing rules that nobody waits for.
 
+mod complaints;
+
+use crate::shortage;
+use complaints::Complaints;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::ffi::OsString;
@@ -13,8 +17,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How much of a tool's complaints is kept, in bytes: the first ones name the cause.
-const STDERR_KEPT: usize = 16 * 1024;
+/// How much a tool may print that is asked for little, in bytes: a version, or the rules of one chain.
+pub(crate) const LITTLE: usize = 4 << 20;
 
 /// How often it is looked whether a tool has ended while somebody else holds its pipes open.
 const GLANCE: Duration = Duration::from_millis(250);
@@ -61,14 +65,38 @@ pub(crate) enum RunError {
     /// It could not be talked to.
     #[error("broke off")]
     Talk(#[source] io::Error),
+    /// It was killed, since nobody wants so much.
+    #[error("printed more than {0} bytes, which it should not, and was killed; check what program this is")]
+    TooMuch(usize),
     /// It was killed at its deadline.
     #[error("was still running after {0:?} and was killed")]
     TimedOut(Duration),
 }
 
+impl RunError {
+    /// The error, its cause, and what to do where the system ran short of something.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            RunError::Start(cause) | RunError::Talk(cause) => {
+                format!("{self}: {}", shortage::with_advice(cause))
+            }
+            RunError::TooMuch(_) | RunError::TimedOut(_) => self.to_string(),
+        }
+    }
+}
+
 impl Invocation<'_> {
-    /// Runs the tool and hands its output on as it comes.
+    /// Runs the tool and hands its output on as it comes, however much it is.
     pub(crate) fn run(&self, output: &mut dyn FnMut(&[u8])) -> Result<Finished, RunError> {
+        self.run_until(&mut |bytes| {
+            output(bytes);
+            Wanted::More
+        })
+        .map(|(finished, _)| finished)
+    }
+
+    /// Runs the tool and hands its output on as it comes; kills it when no more is wanted.
+    fn run_until(&self, output: &mut Output<'_>) -> Result<(Finished, Wanted), RunError> {
         let mut child = Command::new(self.program)
             .args(&self.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -95,34 +123,61 @@ impl Invocation<'_> {
                 return Err(error);
             }
         };
+        if timely == Timely::Enough {
+            let status = end(&mut child, group).map_err(RunError::Talk)?;
+            return Ok((finished(status, complaints), Wanted::NoMore));
+        }
         match wait(&mut child, group, deadline, timely) {
-            Ok(Some(status)) => Ok(finished(status, &complaints)),
+            Ok(Some(status)) => Ok((finished(status, complaints), Wanted::More)),
             Ok(None) => Err(RunError::TimedOut(self.timeout)),
             Err(error) => Err(RunError::Talk(error)),
         }
     }
 
-    /// Runs the tool and returns all of its output.
-    pub(crate) fn text(&self) -> Result<(Finished, String), RunError> {
+    /// Runs the tool and returns all of its output, which is to be so many bytes at most.
+    pub(crate) fn text(&self, most: usize) -> Result<(Finished, String), RunError> {
         let mut output = Vec::new();
-        let finished = self.run(&mut |bytes| output.extend_from_slice(bytes))?;
-        Ok((finished, String::from_utf8_lossy(&output).into_owned()))
+        let (finished, wanted) = self.run_until(&mut |bytes| {
+            if output.len() + bytes.len() > most {
+                return Wanted::NoMore;
+            }
+            output.extend_from_slice(bytes);
+            Wanted::More
+        })?;
+        match wanted {
+            Wanted::More => Ok((finished, String::from_utf8_lossy(&output).into_owned())),
+            Wanted::NoMore => Err(RunError::TooMuch(most)),
+        }
     }
 }
 
-fn finished(status: ExitStatus, complaints: &[u8]) -> Finished {
+/// Takes output as it comes, and says whether more is wanted.
+type Output<'o> = dyn FnMut(&[u8]) -> Wanted + 'o;
+
+/// Whether more of a tool's output is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    More,
+    NoMore,
+}
+
+fn finished(status: ExitStatus, complaints: Complaints) -> Finished {
     Finished {
         code: status.code(),
         signal: status.signal(),
-        stderr: String::from_utf8_lossy(complaints).trim().to_owned(),
+        stderr: complaints.text(),
     }
 }
 
-/// Whether there was still time when the pipes had been closed.
+/// How talking to a tool ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timely {
+    /// The pipes were closed in time.
     Yes,
+    /// Time was up.
     No,
+    /// No more of its output is wanted.
+    Enough,
 }
 
 /// Waits for a tool whose pipes are closed or of no more use; kills it at the deadline. Ends its group either way.
@@ -158,7 +213,7 @@ struct Talk<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     input: &'a [u8],
-    complaints: Vec<u8>,
+    complaints: Complaints,
 }
 
 impl<'a> Talk<'a> {
@@ -168,7 +223,7 @@ impl<'a> Talk<'a> {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             input,
-            complaints: Vec::new(),
+            complaints: Complaints::default(),
         };
         if let Some(stdin) = &talk.stdin {
             rustix::io::ioctl_fionbio(stdin, true)?;
@@ -177,7 +232,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Feeds and reads until the tool closes its outputs, has ended, or time is up.
-    fn run(&mut self, leader: Pid, deadline: Instant, output: &mut dyn FnMut(&[u8])) -> io::Result<Timely> {
+    fn run(&mut self, leader: Pid, deadline: Instant, output: &mut Output<'_>) -> io::Result<Timely> {
         let mut buffer = vec![0; 64 * 1024];
         while self.stdout.is_some() || self.stderr.is_some() {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
@@ -192,14 +247,15 @@ impl<'a> Talk<'a> {
                 self.feed()?;
             }
             if ready.stdout {
-                read_once(&mut self.stdout, &mut buffer, output)?;
+                let mut wanted = Wanted::More;
+                read_once(&mut self.stdout, &mut buffer, &mut |bytes| wanted = output(bytes))?;
+                if wanted == Wanted::NoMore {
+                    return Ok(Timely::Enough);
+                }
             }
             if ready.stderr {
                 let kept = &mut self.complaints;
-                read_once(&mut self.stderr, &mut buffer, &mut |bytes| {
-                    let room = STDERR_KEPT.saturating_sub(kept.len()).min(bytes.len());
-                    kept.extend_from_slice(&bytes[..room]);
-                })?;
+                read_once(&mut self.stderr, &mut buffer, &mut |bytes| kept.add(bytes))?;
             }
         }
         Ok(Timely::Yes)
@@ -312,7 +368,7 @@ mod tests {
     }
 
     fn shell(script: &str, ms: u64) -> Result<(Finished, String), RunError> {
-        invocation(&PathBuf::from("/bin/sh"), &["-c", script], b"", ms).text()
+        invocation(&PathBuf::from("/bin/sh"), &["-c", script], b"", ms).text(LITTLE)
     }
 
     /// Waits until a process has gone; a zombie has, too, and waits for whoever adopted it.
@@ -361,10 +417,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_that_prints_without_end_is_ended_and_little_is_kept() {
+        let yes = PathBuf::from("/usr/bin/yes");
+        let error = invocation(&yes, &[], b"", 300_000).text(LITTLE).unwrap_err();
+        assert!(matches!(error, RunError::TooMuch(LITTLE)), "{error}");
+        let (finished, text) = shell("yes | head -c 30000000 >&2; echo done; exit 1", 300_000).unwrap();
+        assert_eq!((finished.code, text.as_str()), (Some(1), "done\n"));
+        assert!(finished.stderr.len() <= 3 * complaints::KEPT);
+        // What just fits is taken.
+        let (finished, text) = shell("yes | head -c 4194304", 300_000).unwrap();
+        assert_eq!((finished.code, text.len()), (Some(0), LITTLE));
+    }
+
+    #[test]
     fn complaints_are_kept_in_the_c_locale() {
         let program = PathBuf::from("/bin/cat");
         let (finished, text) = invocation(&program, &["/no/such/file"], b"", 20_000)
-            .text()
+            .text(LITTLE)
             .unwrap();
         assert_eq!(text, "");
         assert!(

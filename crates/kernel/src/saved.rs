@@ -8,6 +8,9 @@ use std::time::Duration;
 /// How long it may take: 5,000 services with 10 endpoints take half a minute after one large restore.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Largest text that is kept, in bytes: a million rules take some 200 MB.
+const LARGEST: usize = 512 << 20;
+
 /// The rules of one backend and family as its `-save` prints them; `None` where there are none to print. No table is made
 /// by asking.
 ///
@@ -31,13 +34,13 @@ pub fn save(tools: &Tools, backend: Backend, family: Family) -> Result<Option<St
     match found
         .save
         .invocation(&[], b"", &tools.environment, PATIENCE)
-        .text()
+        .text(LARGEST)
     {
         Ok((finished, text)) if finished.succeeded() => Ok(Some(text)),
         Ok((finished, _)) => Err(failed(
             classify::tool_failure(&finished),
             classify::detail(&finished, ""),
         )),
-        Err(error) => Err(failed(classify::run_failure(&error), error.to_string())),
+        Err(error) => Err(failed(classify::run_failure(&error), error.words())),
     }
 }

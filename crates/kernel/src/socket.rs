@@ -1,6 +1,6 @@
 //! A netlink socket: questions with their answers, batches, and notifications.
 
-use crate::FailureKind;
+use crate::{FailureKind, shortage};
 use netlink::dump::{Dump, DumpError, Progress};
 use netlink::message::{Message, Messages, Reply};
 use netlink::nfnl::{Batch, BatchBytes};
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The socket could not be made.
-    #[error("no netlink socket")]
+    #[error("no netlink socket{}", shortage::advice(.0).map_or(String::new(), |advice| format!(" ({advice})")))]
     Open(#[source] std::io::Error),
     /// Nothing could be sent.
     #[error("could not send to the kernel")]
@@ -105,9 +105,9 @@ impl SocketError {
             {
                 FailureKind::Denied
             }
-            SocketError::Open(_) | SocketError::Send(_) | SocketError::Receive(_) | SocketError::Lost => {
-                FailureKind::Other
-            }
+            // Nothing has been said to the kernel yet.
+            SocketError::Open(_) => FailureKind::System,
+            SocketError::Send(_) | SocketError::Receive(_) | SocketError::Lost => FailureKind::Other,
         }
     }
 

@@ -7,8 +7,9 @@ mod support;
 use iptables::ast::{ChainName, Rule, TableName, Target};
 use iptables::plan::{Step, TableWrite};
 use kernel::probe::{Choice, Probe, Tools};
-use kernel::{Backend, FailedInputs, FailureKind, LiveKernel, RuleKernel, Scope};
+use kernel::{Backend, FailedInputs, FailureKind, LiesIn, LiveKernel, RuleKernel, Scope};
 use model::Family;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -93,6 +94,59 @@ fn what_a_failing_restore_was_given_is_kept() {
             );
             assert_eq!((kept.error, kept.cut), (error, 0), "{backend}");
             assert!(failed.last(Family::V4).is_none());
+        }
+    });
+}
+
+#[test]
+fn a_tool_that_prints_without_end_is_ended_and_no_rule_is_blamed() {
+    in_namespace(
+        "a_tool_that_prints_without_end_is_ended_and_no_rule_is_blamed",
+        || {
+            for act in ["exec yes", "yes >&2 & exec yes"] {
+                let folder = tempfile::tempdir().unwrap();
+                stand_in(folder.path(), "iptables-nft-restore", act);
+                let (mut kernel, _) = kernel_with(folder.path(), Backend::NfTables);
+                fs::write(folder.path().join("on"), "").unwrap();
+                let error = kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap_err();
+                assert_eq!(error.kind.lies_in(), LiesIn::Host, "{error}");
+                assert!(error.to_string().contains("printed more than"), "{error}");
+
+                fs::remove_file(folder.path().join("on")).unwrap();
+                kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap();
+            }
+        },
+    );
+}
+
+/// From none that can be opened to all that are needed, by this process or the tool.
+#[test]
+fn too_few_files_are_the_hosts_fault_and_the_limit_is_named() {
+    in_namespace("too_few_files_are_the_hosts_fault_and_the_limit_is_named", || {
+        for backend in [Backend::NfTables, Backend::Legacy] {
+            let folder = tempfile::tempdir().unwrap();
+            own_run();
+            let (mut kernel, _) = kernel_with(folder.path(), backend);
+            kernel.commit(Family::V4, &step("A", Target::Accept)).unwrap();
+            let whole = getrlimit(Resource::Nofile);
+            let mut failures = 0;
+            for limit in 0..40 {
+                let few = Rlimit {
+                    current: Some(limit),
+                    ..whole
+                };
+                setrlimit(Resource::Nofile, few).unwrap();
+                let ended = kernel.commit(Family::V4, &step("B", Target::Accept));
+                setrlimit(Resource::Nofile, whole).unwrap();
+                if let Err(error) = ended {
+                    println!("{backend} {limit} {:?} {error}", error.kind);
+                    assert_eq!(error.kind.lies_in(), LiesIn::Host, "{limit}: {error}");
+                    assert!(error.to_string().contains("LimitNOFILE"), "{limit}: {error}");
+                    failures += 1;
+                }
+            }
+            assert!((1..40).contains(&failures), "{failures} of 40 failed");
+            kernel.commit(Family::V4, &step("C", Target::Accept)).unwrap();
         }
     });
 }

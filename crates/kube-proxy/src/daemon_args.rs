@@ -1,11 +1,14 @@
 //! The daemon's flags: kube-proxy's own (a table in [`config::flags`]), and ours beside them.
 
+mod file;
 mod help;
 mod own;
 mod values;
 
+pub use file::load_config;
 pub use help::add_to;
 
+use file::first_few;
 use own::{CUT_GONE_TCP, EXPLORER, OWN};
 
 use crate::external_ips;
@@ -344,12 +347,11 @@ fn gates(
     without_effect: &mut Vec<String>,
 ) -> Result<()> {
     let notes = config::check_gates(&config.feature_gates).map_err(|locked| anyhow!("{locked}"))?;
-    warnings.extend(
-        notes
-            .unknown
-            .iter()
-            .map(|name| format!("unrecognized feature gate: {name}")),
-    );
+    warnings.extend(first_few(
+        &notes.unknown,
+        |name| format!("unrecognized feature gate: {name}"),
+        |more| format!("unrecognized feature gates: {more} more"),
+    ));
     without_effect.extend(
         notes
             .without_effect
@@ -357,39 +359,6 @@ fn gates(
             .map(|name| format!("featureGates.{name}")),
     );
     Ok(())
-}
-
-/// Reads a configuration file; unknown fields become warnings.
-///
-/// # Errors
-/// Names the file, the field and the reason.
-pub fn load_config(path: &Path, warnings: &mut Vec<String>) -> Result<KubeProxyConfiguration> {
-    let text = read_config(path).with_context(|| {
-        format!(
-            "cannot read --config {}; check that it exists and that this process may read it",
-            path.display()
-        )
-    })?;
-    let decoded =
-        config::decode(&text).map_err(|err| anyhow!("failed to decode: {}: {err}", path.display()))?;
-    warnings.extend(decoded.doubled_key.iter().map(|words| {
-        format!(
-            "{}: {words}; the last value counts, remove the others",
-            path.display()
-        )
-    }));
-    warnings.extend(decoded.unknown_fields.iter().map(|field| {
-        format!(
-            "{}: unknown field {field:?} is ignored; check its spelling",
-            path.display()
-        )
-    }));
-    Ok(decoded.config)
-}
-
-fn read_config(path: &Path) -> std::io::Result<String> {
-    let content = proxy::read_config(path)?;
-    String::from_utf8(content).map_err(|_| std::io::Error::other("is no UTF-8"))
 }
 
 /// Everything that is invalid, at once; logging first, as upstream has it.
@@ -432,6 +401,9 @@ pub fn node_name(config: &KubeProxyConfiguration) -> Result<String> {
     let name = name.trim().to_lowercase();
     if name.is_empty() {
         bail!("empty hostname-override is invalid");
+    }
+    if let Some(reason) = config::why_no_node_name(&name) {
+        bail!("the host's name {name:?} {reason}; give --hostname-override");
     }
     Ok(name)
 }

@@ -1,11 +1,13 @@
 //! Lines in klog's two forms: `I0102 15:04:05.000000 1234567 file.rs:10] "message" key="value"`, or one JSON object.
 //!
 //! * In and out: events of the `tracing` crate in; lines on stderr out (or info lines on stdout, where that is asked for).
+//! * Whoever logs never waits for a reader: `outlet` has the threads that write.
 //! * How much is said: `level` knows klog's verbosity, which a line may name itself (`v = 4`), and `vmodule`.
 //! * Where to start reading: `record`, which makes upstream's keys of ours.
 
 mod form;
 mod level;
+mod outlet;
 mod pattern;
 mod record;
 mod streams;
@@ -15,8 +17,10 @@ pub use form::early_line;
 use config::types::Logging;
 use form::Form;
 use level::Wanted;
+use outlet::Flushed;
 use proxy::Verbosity;
 use record::Record;
+use std::panic;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use streams::Streams;
@@ -42,15 +46,27 @@ pub fn start(logging: &Logging) -> Verbosity {
         streams: STREAMS.get_or_init(|| Streams::of(logging)),
     };
     // Once is enough: a second start would be a bug of the caller, and no reason to end.
-    let _ = tracing_subscriber::registry().with(lines).try_init();
+    if tracing_subscriber::registry().with(lines).try_init().is_ok() {
+        write_before_panics();
+    }
     verbosity
 }
 
-/// Writes what is held back, before the process ends.
+/// Writes what waits, before the process ends; a reader that has stalled is waited for a second.
 pub fn flush() {
     if let Some(streams) = STREAMS.get() {
-        streams.flush();
+        let _ = streams.flush();
     }
+}
+
+/// A panic ends the process, and what led to it would not be written. Nor may its message wait for a stalled reader.
+fn write_before_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        if STREAMS.get().map(Streams::flush) != Some(Flushed::Stalled) {
+            usual(panicked);
+        }
+    }));
 }
 
 /// What becomes of events.
@@ -95,12 +111,11 @@ mod tests {
 
     #[test]
     fn verbosity_changes_while_the_process_runs() {
-        static STDERR: Streams = Streams::Stderr;
         let verbosity = Verbosity::new(0);
         let lines = Lines {
             form: Form::Text,
             wanted: Wanted::new(verbosity.clone(), &[]),
-            streams: &STDERR,
+            streams: STREAMS.get_or_init(|| Streams::of(&Logging::default())),
         };
         let seen = || {
             [

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 struct Said {
     status: Option<i32>,
@@ -222,4 +223,97 @@ fn a_deprecated_flag_is_one_line_and_no_obstacle() {
 fn an_underscore_counts_as_a_dash() {
     let said = written(&["-v=1", "--oom_score_adj=7"]);
     assert!(flags(&said.stderr).contains(&"--oom-score-adj=\"7\""));
+}
+
+#[test]
+fn it_ends_although_nobody_reads_what_it_says() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // Less than the flags take.
+    rustix::pipe::fcntl_setpipe_size(&reader, 4_096).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kube-proxy"))
+        .args(["-v=1", "--write-config-to"])
+        .arg(folder.path().join("c.yaml"))
+        .stdin(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    while child.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nothing to kill, unless it hangs.
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(reader);
+}
+
+/// With this file.
+fn written_with(file: &str) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    std::fs::write(&config, [head, file].concat()).unwrap();
+    written(&["--config", &config.to_string_lossy()])
+}
+
+#[test]
+fn thousands_of_oddities_in_a_file_are_a_few_lines() {
+    use std::fmt::Write;
+    let mut fields = String::new();
+    let mut gates = "featureGates:\n".to_owned();
+    for i in 0..5_000 {
+        writeln!(fields, "field{i}: 1").unwrap();
+        writeln!(gates, "  Gate{i}: true").unwrap();
+    }
+    let said = written_with(&format!("{fields}{}: 1\n{gates}", "long".repeat(250)));
+    assert!(said.stderr.lines().count() < 50, "{}", said.stderr);
+    for words in [
+        "unknown field \\\"field0\\\" is ignored",
+        "4981 more unknown fields are ignored",
+        "unrecognized feature gate: Gate0\"",
+        "unrecognized feature gates: 4980 more",
+    ] {
+        assert!(said.stderr.contains(words), "{words}\n{}", said.stderr);
+    }
+    let said = written_with(&format!("{}: 1\n", "long".repeat(250)));
+    assert!(
+        said.stderr.contains("longlong...") && said.stderr.len() < 1_000,
+        "{}",
+        said.stderr
+    );
+}
+
+#[test]
+fn a_name_that_no_node_has_is_refused_by_its_field() {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    for (name, reason) in [
+        ("a\\0b".to_owned(), "control characters"),
+        ("\\e[31mred".to_owned(), "control characters"),
+        ("a".repeat(1 << 20), "no longer than 253 bytes"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.yaml");
+        std::fs::write(&config, format!("{head}hostnameOverride: \"{name}\"\n")).unwrap();
+        let said = kube_proxy(&["--config", &config.to_string_lossy(), "--manifests", "/nowhere"]);
+        assert_eq!(said.status, Some(1), "{}", said.stderr);
+        let last = said.stderr.lines().last().unwrap();
+        assert!(
+            last.contains("KubeProxyConfiguration.HostnameOverride: Invalid value: ")
+                && last.contains(reason),
+            "{last}"
+        );
+        assert!(last.len() < 1_000 && !last.contains(char::is_control), "{last:?}");
+    }
+}
+
+#[test]
+fn another_document_in_a_file_is_spoken_of() {
+    let said = written_with("mode: iptables\n---\nmode: nftables\n");
+    let told = said
+        .stderr
+        .lines()
+        .filter(|line| line.contains("1 more after a line of ---"));
+    assert_eq!(told.count(), 1, "{}", said.stderr);
+    assert!(!written_with("mode: iptables\n---\n").stderr.contains("---"));
 }

@@ -32,6 +32,47 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
     }
 }
 
+/// Why the API server takes an address neither for an endpoint nor for an external IP; `None` where it does
+/// (upstream `ValidateEndpointIP`). Files never went past it. Other multicast, and broadcast, it takes.
+pub fn why_no_destination(ip: IpAddr) -> Option<&'static str> {
+    let (is_link_local, is_of_the_link) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        // Flags and scope are in the second byte; scope 2 is the link.
+        IpAddr::V6(ip) => (
+            ip.is_unicast_link_local(),
+            ip.is_multicast() && ip.octets()[1] & 0x0f == 2,
+        ),
+    };
+    if ip.is_unspecified() {
+        Some("is the unspecified address")
+    } else if ip.is_loopback() {
+        Some("is a loopback address")
+    } else if is_link_local {
+        Some("is a link-local address")
+    } else if is_of_the_link {
+        Some("is a link-local multicast address")
+    } else {
+        None
+    }
+}
+
+/// Why an address is no cluster IP; `None` where it may be one.
+///
+/// The API server takes what is in the range that it was given, and a range of link-local addresses works.
+pub fn why_no_cluster_ip(ip: IpAddr) -> Option<&'static str> {
+    if ip.is_unspecified() {
+        Some("is the unspecified address")
+    } else if ip.is_loopback() {
+        Some("is a loopback address")
+    } else if ip.is_multicast() {
+        Some("is a multicast address")
+    } else if ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("is the broadcast address")
+    } else {
+        None
+    }
+}
+
 /// The family of a network.
 pub fn family_of_net(net: &IpNet) -> Family {
     Family::of(net.addr())
@@ -122,6 +163,50 @@ mod tests {
         assert_eq!(ip("::ffff:0a00:0001").as_deref(), Some("10.0.0.1"));
         assert_eq!(net("::ffff:10.0.0.0/120").as_deref(), Some("10.0.0.0/24"));
         assert_eq!(net("::ffff:10.0.0.0/64"), None);
+    }
+
+    #[test]
+    fn special_addresses_are_told_by_their_ranges() {
+        let reasons = |text: &str| {
+            let ip = parse_ip(text).unwrap();
+            (why_no_destination(ip), why_no_cluster_ip(ip))
+        };
+        let unspecified = Some("is the unspecified address");
+        let loopback = Some("is a loopback address");
+        let link_local = Some("is a link-local address");
+        let of_the_link = Some("is a link-local multicast address");
+        let multicast = Some("is a multicast address");
+        for (text, destination, cluster_ip) in [
+            ("0.0.0.0", unspecified, unspecified),
+            ("::", unspecified, unspecified),
+            ("0.0.0.1", None, None),
+            ("127.0.0.0", loopback, loopback),
+            ("127.255.255.255", loopback, loopback),
+            ("::ffff:127.0.0.1", loopback, loopback),
+            ("128.0.0.0", None, None),
+            ("::1", loopback, loopback),
+            ("::2", None, None),
+            ("169.253.255.255", None, None),
+            ("169.254.0.0", link_local, None),
+            ("169.254.169.254", link_local, None),
+            ("169.255.0.0", None, None),
+            ("fe80::1", link_local, None),
+            ("febf::1", link_local, None),
+            ("fec0::1", None, None),
+            ("224.0.0.1", of_the_link, multicast),
+            ("224.0.0.255", of_the_link, multicast),
+            ("224.0.1.0", None, multicast),
+            ("239.1.2.3", None, multicast),
+            ("240.0.0.1", None, None),
+            ("ff02::1", of_the_link, multicast),
+            ("ff12::1", of_the_link, multicast),
+            ("ff05::1", None, multicast),
+            ("255.255.255.255", None, Some("is the broadcast address")),
+            ("10.0.0.1", None, None),
+            ("fd00::1", None, None),
+        ] {
+            assert_eq!(reasons(text), (destination, cluster_ip), "{text}");
+        }
     }
 
     #[test]

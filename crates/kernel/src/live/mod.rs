@@ -8,7 +8,7 @@ mod observe;
 mod settle;
 
 use crate::probe::{FamilyTools, Probe, Tool};
-use crate::process::RunError;
+use crate::process::LITTLE;
 use crate::socket::{Socket, SocketError};
 use crate::{
     Backend, ChainSink, CommitError, FailedInputs, FailureKind, ObserveError, RuleKernel, Scope, classify,
@@ -176,7 +176,7 @@ impl LiveKernel {
         let attempted = || format!("{tool} {} with {} bytes", args.join(" "), input.len());
         let outcome = tool
             .invocation(args, input.as_bytes(), &self.probe.environment, timeout)
-            .text();
+            .text(LITTLE);
         match outcome {
             Ok((finished, text)) if finished.succeeded() => Ok(text),
             Ok((finished, _)) => Err(CommitError {
@@ -187,7 +187,7 @@ impl LiveKernel {
             Err(error) => Err(CommitError {
                 attempted: attempted(),
                 kind: classify::run_failure(&error),
-                detail: words(&error),
+                detail: error.words(),
             }),
         }
     }
@@ -265,12 +265,5 @@ fn reading(what: &str, error: &SocketError) -> ObserveError {
         attempted: format!("reading {what} by netlink"),
         kind: error.kind(),
         detail: error.words(),
-    }
-}
-
-fn words(error: &RunError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }

@@ -4,7 +4,7 @@
 //! `iptables-save` up to 50 s. Each chain is read as of one moment; the chains together
 //! are not, so whoever needs that compares generations.
 
-use super::{LONGEST_CALL, LiveKernel, Missing, reading, words};
+use super::{LONGEST_CALL, LiveKernel, Missing, reading};
 use crate::nft::{self, ChainHead};
 use crate::probe::SMALL_CALL;
 use crate::{
@@ -153,7 +153,7 @@ impl LiveKernel {
                 classify::tool_failure(&finished),
                 classify::detail(&finished, ""),
             )),
-            Err(error) => Err(failed(classify::run_failure(&error), words(&error))),
+            Err(error) => Err(failed(classify::run_failure(&error), error.words())),
         }
     }
 }

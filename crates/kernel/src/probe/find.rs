@@ -3,6 +3,7 @@
 use super::version::{Version, backend_of};
 use super::{FamilyTools, SMALL_CALL, Tool, Unavailable};
 use crate::Backend;
+use crate::process::LITTLE;
 use model::{Family, PerFamily};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -134,7 +135,7 @@ fn is_program(file: &Path) -> bool {
 fn version_of(tool: &Tool, backend: Backend, environment: &[(OsString, OsString)]) -> Option<Version> {
     let (finished, text) = tool
         .invocation(&["--version"], b"", environment, SMALL_CALL)
-        .text()
+        .text(LITTLE)
         .ok()?;
     if !finished.succeeded() || backend_of(&text) != backend {
         return None;

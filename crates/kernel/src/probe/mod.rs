@@ -8,7 +8,7 @@ pub use backend::{Choice, Reason, has_legacy_tables};
 pub use find::Tools;
 pub use version::Version;
 
-use crate::process::Invocation;
+use crate::process::{Invocation, LITTLE};
 use crate::{Backend, FailureKind, classify};
 use model::{Family, PerFamily};
 use std::ffi::OsString;
@@ -210,7 +210,7 @@ fn works(found: &FamilyTools, environment: &[(OsString, OsString)]) -> Result<()
     let outcome = found
         .iptables
         .invocation(&args, b"", environment, SMALL_CALL)
-        .text();
+        .text(LITTLE);
     let failed = |kind, detail| Unavailable::DoesNotWork {
         tool: found.iptables.to_string(),
         kind,
@@ -222,6 +222,6 @@ fn works(found: &FamilyTools, environment: &[(OsString, OsString)]) -> Result<()
             classify::tool_failure(&finished),
             classify::detail(&finished, ""),
         )),
-        Err(error) => Err(failed(classify::run_failure(&error), error.to_string())),
+        Err(error) => Err(failed(classify::run_failure(&error), error.words())),
     }
 }

@@ -55,6 +55,27 @@ impl Form {
             Form::Json => json_line(&head, record) + "\n",
         }
     }
+
+    /// The line, with its end, in the place of so many that were dropped.
+    pub(super) fn gap(self, lines: u64) -> String {
+        let record = Record {
+            message: "Lines were dropped here, since the log was not read fast enough".to_owned(),
+            values: vec![("lines".to_owned(), json!(lines))],
+            ..Record::default()
+        };
+        let head = Head {
+            now: since_epoch(),
+            level: Level::WARN,
+            file: file!(),
+            line: line!(),
+            plain: false,
+            verbosity: 0,
+        };
+        match self {
+            Form::Text => text_line(&head, &record) + "\n",
+            Form::Json => json_line(&head, record) + "\n",
+        }
+    }
 }
 
 /// One line in text form, for what is said before logging has started.

@@ -2,7 +2,7 @@
 
 use super::reading::{Reading, is_label};
 use super::{Converted, Object, Scope, raw};
-use crate::address::{parse_ip, parse_net};
+use crate::address::{parse_ip, parse_net, why_no_cluster_ip, why_no_destination};
 use crate::{Affinity, Balancing, Family, PerFamily, Policy, Protocol, ServiceName};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -230,6 +230,10 @@ fn cluster_ips(reading: &mut Reading, spec: &raw::ServiceSpec) -> PerFamily<Opti
             reading.bad(path, text, "is no IP address");
             continue;
         };
+        if let Some(reason) = why_no_cluster_ip(ip) {
+            reading.bad(path, text, reason);
+            continue;
+        }
         let family = Family::of(ip);
         let slot = found.get_mut(family);
         match families.as_ref().map(|families| families.get(i)) {
@@ -274,10 +278,12 @@ fn families(reading: &mut Reading, spec: &raw::ServiceSpec) -> Option<Vec<Option
 fn external_ips(reading: &mut Reading, spec: &raw::ServiceSpec) -> Box<[IpAddr]> {
     let mut ips = Vec::new();
     for (i, text) in reading.items(&spec.external_ips, "spec.externalIPs") {
-        match parse_ip(text) {
-            Some(ip) => ips.push(ip),
+        let path = format_args!("spec.externalIPs[{i}]");
+        match parse_ip(text).map(|ip| (ip, why_no_destination(ip))) {
+            Some((ip, None)) => ips.push(ip),
+            Some((_, Some(reason))) => reading.bad(path, text, reason),
             None if text.trim().is_empty() => {}
-            None => reading.bad(format_args!("spec.externalIPs[{i}]"), text, "is no IP address"),
+            None => reading.bad(path, text, "is no IP address"),
         }
     }
     ips.into()

@@ -2,7 +2,7 @@
 
 use super::reading::{Reading, is_label, is_subdomain};
 use super::{Converted, Field, Object, Scope, raw};
-use crate::address::parse_ip;
+use crate::address::{parse_ip, why_no_destination};
 use crate::{Family, Protocol, ServiceName, SliceName};
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -279,6 +279,10 @@ fn read_endpoint(
     };
     if Family::of(ip) != family {
         let reason = format!("is {}, and addressType says {family}", Family::of(ip));
+        reading.bad(path, text, reason);
+        return None;
+    }
+    if let Some(reason) = why_no_destination(ip) {
         reading.bad(path, text, reason);
         return None;
     }

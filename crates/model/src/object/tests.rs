@@ -108,6 +108,34 @@ fn ip_families_say_which_cluster_ip_counts() {
     );
 }
 
+#[test]
+fn a_service_is_served_without_the_addresses_that_it_cannot_have() {
+    let (service, notes) = service_with(json!({
+        "clusterIPs": ["10.0.0.1", "::1"], "ports": [{"port": 1}],
+        "externalIPs": ["127.0.0.1", "203.0.113.9", "0.0.0.0", "169.254.169.254", "224.0.0.1", "fe80::1"],
+    }));
+    assert_eq!((service.cluster_ips.v6, service.skipped), (None, None));
+    assert_eq!(service.cluster_ips.v4, Some("10.0.0.1".parse().unwrap()));
+    assert_eq!(service.external_ips.to_vec(), ips(["203.0.113.9"]));
+    assert_eq!(notes.len(), 6, "{notes:?}");
+    assert_eq!(
+        notes[0],
+        "Service default/a: spec.clusterIPs[1]: \"::1\" left out: is a loopback address"
+    );
+    for special in [
+        "127.0.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "ff02::1",
+    ] {
+        let (service, notes) = service_with(json!({"clusterIP": special, "ports": [{"port": 1}]}));
+        assert_eq!(service.skipped, Some(ServiceSkip::NoClusterIp), "{special}");
+        assert_eq!(notes.len(), 1, "{notes:?}");
+    }
+}
+
 /// Control.md 5.1.
 #[test]
 fn services_that_are_not_ours_are_skipped_with_the_reason() {

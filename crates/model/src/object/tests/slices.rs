@@ -137,3 +137,31 @@ fn slices_that_are_not_ours_are_skipped_with_the_reason() {
     let headless = json!({"kubernetes.io/service-name": "a", "service.kubernetes.io/headless": ""});
     assert_eq!(skipped(headless, "IPv4"), Some(SliceSkip::Headless));
 }
+
+/// Upstream's API server lets none of them in; files do not ask it.
+#[test]
+fn addresses_that_no_api_server_takes_cost_one_endpoint_each() {
+    for (address_type, good, special) in [
+        (
+            "IPv4",
+            "10.0.0.1",
+            &["127.0.0.1", "0.0.0.0", "224.0.0.1", "169.254.169.254"][..],
+        ),
+        ("IPv6", "fd00::1", &["::1", "::", "ff02::1", "fe80::1"]),
+    ] {
+        let all = [&[good], special].concat();
+        let endpoints: Vec<Value> = all.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let (slice, notes) =
+            slice_with(json!({"addressType": address_type, "ports": [{"port": 80}], "endpoints": endpoints}));
+        let kept: Vec<_> = slice.endpoints.iter().map(|endpoint| endpoint.ip).collect();
+        assert_eq!(kept, ips([good]));
+        assert_eq!(notes.len(), special.len(), "{notes:?}");
+        for (i, ip) in special.iter().enumerate() {
+            let start = format!(
+                "EndpointSlice default/a-1: endpoints[{}].addresses[0]: \"{ip}\" left out: is ",
+                i + 1
+            );
+            assert!(notes[i].starts_with(&start), "{notes:?}");
+        }
+    }
+}
