@@ -35,6 +35,7 @@ usage: kube-proxy lab COMMAND [--prefix P]
   down    remove everything of a lab
   show    say what a running lab consists of
   probe   FROM tcp|udp|sctp ADDRESS:PORT [COUNT]      connect from a node, a pod or a client of a running lab
+  exec    PLACE -- COMMAND ...                   run a command there; in a pod with its resolver, if the lab has DNS
 MODE is iptables or nftables: how the proxies run, and what `up` names to look into a node with.
 FILE is JSON: a topology of the lab, or a List of a cluster's objects. Without one the lab is the demonstration
 cluster: node-a at 192.168.50.238, node-b at .239, spring-test and sender behind node ports, kube-dns, a client.";
@@ -154,6 +155,7 @@ impl Request {
                 Ok(0)
             }
             "probe" => self.probe(),
+            "exec" => self.exec(),
             other => Err(usage(&format!("unknown command {other}"))),
         }
     }
@@ -261,6 +263,21 @@ impl Request {
             proxies.push(lab.spawn(&node.name, &argv, &format!("proxy-{}", node.name))?);
         }
         Ok(proxies)
+    }
+
+    fn exec(&self) -> Result<u8, LabError> {
+        let ([place], false) = (self.words.as_slice(), self.command.is_empty()) else {
+            return Err(usage("exec wants PLACE -- COMMAND ..."));
+        };
+        let lab = Lab::attach(self.prefix())?;
+        let argv: Vec<&str> = self.command.iter().map(String::as_str).collect();
+        let argv = lab.as_at(place, &argv);
+        let (program, rest) = argv.split_first().expect("invariant: checked above");
+        let run = || Command::new(program).args(rest).status();
+        let status = lab.namespace(place)?.run(run)?;
+        let status =
+            status.map_err(|source| LabError::system(format!("run {program} at {place}"), source))?;
+        Ok(passed_on(status))
     }
 
     fn probe(&self) -> Result<u8, LabError> {
@@ -422,6 +439,9 @@ mod tests {
             "run --config c.yaml --proxy-mode nftables",
             "probe a sctp 10.0.0.1:1",
             "probe a tcp b",
+            "exec a",
+            "exec -- true",
+            "exec a b -- true",
         ] {
             assert_eq!(run(&args(text), &[]), 2, "{text}");
         }

@@ -16,6 +16,7 @@ mod build;
 mod claim;
 pub mod cli;
 pub mod cluster;
+pub mod dns;
 mod driver;
 mod error;
 mod icmp;
