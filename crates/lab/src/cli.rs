@@ -27,6 +27,8 @@ pub const USAGE: &str = "\
 usage: kube-proxy lab COMMAND [--prefix P]
   demo    [--output FORM] [--tamper COMMAND]     three requests through a Service, every rule predicted and observed
           [--proxy-mode MODE]                    (`kube-proxy lab demo --help` tells more)
+  tour    [--pause] [--drawings DIR] [--output FORM]  what Services are, step by step, with what to look at
+          [--proxy-mode MODE]                    (`kube-proxy lab tour --help` tells more)
   up      [--topology FILE | --cluster FILE]     build a lab that stays until `lab down` (needs root)
           [--proxy-mode MODE]
   run     [--topology FILE | --cluster FILE] [--manifests DIR] [--config FILE | --proxy-mode MODE] [-- COMMAND ...]

@@ -143,7 +143,15 @@ pub struct Query {
 /// The DNS servers of a lab; they end when this is dropped.
 pub struct Dns {
     folder: PathBuf,
-    servers: Vec<(String, LabProcess)>,
+    servers: Vec<Server>,
+}
+
+/// One of them.
+struct Server {
+    pod: String,
+    process: LabProcess,
+    /// How many queries have been told.
+    told: usize,
 }
 
 impl Dns {
@@ -163,9 +171,13 @@ impl Dns {
         for (name, text) in files {
             write(&folder.join(name), &text)?;
         }
-        let servers = pods
-            .iter()
-            .map(|pod| Ok(((*pod).to_owned(), serve(lab, pod, &folder)?)));
+        let servers = pods.iter().map(|pod| {
+            Ok(Server {
+                pod: (*pod).to_owned(),
+                process: serve(lab, pod, &folder)?,
+                told: 0,
+            })
+        });
         let mut dns = Dns {
             servers: servers.collect::<Result<_, LabError>>()?,
             folder,
@@ -179,31 +191,36 @@ impl Dns {
     /// # Errors
     /// When a server has ended or reads nothing.
     pub fn publish(&mut self, objects: &Value) -> Result<(), LabError> {
-        let before = self.servers.iter().map(|(_, server)| readings(server));
+        let before = self.servers.iter().map(|server| readings(&server.process));
         let before = before.max().unwrap_or_default();
         write(&self.folder.join("hosts"), &hosts(&records(objects)))?;
-        for (_, server) in &mut self.servers {
-            server.signal(Signal::HUP)?;
+        for server in &mut self.servers {
+            server.process.signal(Signal::HUP)?;
         }
         self.wait_for_readings(before + 1)
     }
 
-    /// Everybody who has asked so far. Of one server in the order in which it was asked.
-    pub fn queries(&self) -> Vec<Query> {
-        let queries = self.servers.iter().flat_map(|(pod, server)| {
-            let log = server.log();
-            let found: Vec<Query> = log.lines().filter_map(|line| query(pod, line)).collect();
-            found
-        });
-        queries.collect()
+    /// Who has asked since the last call. Of one server in the order in which it was asked.
+    pub fn new_queries(&mut self) -> Vec<Query> {
+        let mut new = vec![];
+        for server in &mut self.servers {
+            let log = server.process.log();
+            let all: Vec<Query> = log.lines().filter_map(|line| query(&server.pod, line)).collect();
+            new.extend(all.iter().skip(server.told).cloned());
+            server.told = all.len();
+        }
+        new
     }
 
     fn wait_for_readings(&mut self, count: usize) -> Result<(), LabError> {
         let deadline = Instant::now() + READY;
-        for (pod, server) in &mut self.servers {
-            while readings(server) < count {
-                if server.ended()?.is_some() || Instant::now() > deadline {
-                    return Err(LabError::Servers(format!("{PROGRAM} at {pod}: {}", server.log())));
+        for Server { pod, process, .. } in &mut self.servers {
+            while readings(process) < count {
+                if process.ended()?.is_some() || Instant::now() > deadline {
+                    return Err(LabError::Servers(format!(
+                        "{PROGRAM} at {pod}: {}",
+                        process.log()
+                    )));
                 }
                 thread::sleep(Duration::from_millis(5));
             }
@@ -245,7 +262,7 @@ fn serve(lab: &Lab, pod: &str, folder: &Path) -> Result<LabProcess, LabError> {
         "--no-resolv",
         "--no-hosts",
         "--user=root",
-        "--group=root",
+        "--group=",
         "--pid-file=",
         "--bind-interfaces",
         &listen,

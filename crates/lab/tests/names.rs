@@ -53,7 +53,7 @@ fn pods_resolve_names_by_their_own_resolv_conf_and_follow_the_objects() {
             );
         }
     }
-    let asked = dns.queries();
+    let asked = dns.new_queries();
     assert!(
         asked.iter().all(|query| query.client.to_string() == "10.244.1.7"),
         "{asked:?}"
@@ -64,6 +64,8 @@ fn pods_resolve_names_by_their_own_resolv_conf_and_follow_the_objects() {
             .any(|query| query.name == "web.default.default.svc.cluster.local"),
         "{asked:?}"
     );
+
+    assert_eq!(dns.new_queries(), []);
 
     assert_eq!(resolved(&lab, "cart", ""), None);
     dns.publish(&objects(&[("cart", "10.1.0.2")])).unwrap();
