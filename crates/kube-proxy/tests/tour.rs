@@ -147,7 +147,7 @@ fn firewall_before_tcp_53_is_noticed_where_names_are_asked_for_by_tcp() {
     if !can_run() {
         return;
     }
-    let command = "iptables -t raw -I PREROUTING -p tcp --dport 53 -j DROP";
+    let command = "iptables -I FORWARD -p tcp --dport 53 -j REJECT --reject-with tcp-reset";
     let (report, status) = tour("tourd", &["--tamper", command]);
     assert_eq!(status, 1, "{report:#}");
     let found = surprises(&report);

@@ -402,8 +402,10 @@ impl Lab {
 
     /// The command as it is to be run at a place.
     pub(crate) fn as_at(&self, place: &str, argv: &[&str]) -> Vec<String> {
-        let is_pod = self.topology.pod(place).is_some();
-        match Names::of(self).filter(|_| is_pod) {
+        let pod = self.topology.pod(place);
+        // A pod on the host network has its node's resolver, unless it asks for another.
+        let has_names = pod.is_some_and(|pod| pod.network == PodNetwork::Own);
+        match Names::of(self).filter(|_| has_names) {
             Some(names) => names.wrap(argv),
             None => argv.iter().map(|word| (*word).to_owned()).collect(),
         }

@@ -72,6 +72,15 @@ fn pods_resolve_names_by_their_own_resolv_conf_and_follow_the_objects() {
     assert_eq!(resolved(&lab, "cart", "").as_deref(), Some("10.1.0.2"));
     assert_eq!(resolved(&lab, "web", ""), None, "it is gone");
 
+    // By the command line too, whose end is the command's.
+    let exec = |command: &str| {
+        let words = format!("exec --prefix {} {POD} -- {command}", lab.topology().prefix);
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        lab::cli::run(&words, &[])
+    };
+    assert_eq!(exec("getent hosts cart.default"), 0);
+    assert_eq!(exec("getent hosts web"), 2);
+
     // A node's process has the machine's files, and those are what they were.
     let on_node = lab.exec(seed::NODE_A, &["cat", "/etc/resolv.conf"]).unwrap();
     assert_eq!(Some(on_node.stdout.into_bytes()), before.clone());

@@ -26,6 +26,9 @@ const SYNC: Duration = Duration::from_secs(30);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// Seconds after which a command in a pod is given up.
+const GIVEN_UP: &str = "20";
+
 /// The pods that replicas run in: `app-0` to `app-9`, on both nodes by turns.
 pub const REPLICAS: usize = 10;
 
@@ -165,12 +168,16 @@ impl Stage {
         Ok(self.lab.must_exec(place, &["sh", "-e", "-c", command])?)
     }
 
-    /// Runs a command in a pod, and notes it. That it fails is an answer: what it printed.
+    /// Runs a command in a pod, and notes it. That it fails is an answer: what it printed. A resolver that nobody answers
+    /// by TCP tries for minutes; it is not waited for so long.
     ///
     /// # Errors
     /// When it cannot be run.
     pub fn in_pod(&self, step: &mut Step, pod: &str, command: &str) -> Result<String> {
-        let argv: Vec<&str> = command.split(' ').collect();
+        let argv: Vec<&str> = ["timeout", GIVEN_UP]
+            .into_iter()
+            .chain(command.split(' '))
+            .collect();
         let printed = self.lab.exec(pod, &argv)?.stdout;
         let own = self.flag();
         step.ran(
