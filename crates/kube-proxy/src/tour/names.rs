@@ -58,7 +58,7 @@ pub fn three_names(stage: &mut Stage) -> Result<Step> {
             .map(String::as_str)
             .eq(tried.iter().copied().collect::<BTreeSet<_>>());
         step.fact(
-            "names that the servers were asked for",
+            "names that DNS was asked for on the way",
             tried.len(),
             asked.len(),
             as_told,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use std::io::Write;
 
 /// Columns.
-const WIDTH: usize = 96;
+const WIDTH: usize = 80;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -44,12 +44,12 @@ impl<'a> Page<'a> {
             (
                 "node-a",
                 "192.168.50.238",
-                "pods 10.244.1.x: spring-test-a .3, sender-a .7, kube-dns .2 .4",
+                "pods 10.244.1.x: spring-test-a, sender-a, kube-dns",
             ),
             (
                 "node-b",
                 "192.168.50.239",
-                "pods 10.244.2.x: spring-test-b .3, sender-b .7, kube-dns .2",
+                "pods 10.244.2.x: spring-test-b, sender-b, kube-dns",
             ),
             ("client", "192.168.50.10", "a machine outside the cluster"),
         ] {
@@ -145,6 +145,9 @@ impl<'a> Page<'a> {
         let whole = folded(&format!("{word}{text}"), WIDTH - indent.len(), 0).join("\n");
         let rest = whole.strip_prefix(word).unwrap_or(&whole);
         let word = if whole.starts_with(word) { word } else { "" };
+        if word.is_empty() {
+            return Ok(writeln!(self.out, "{indent}{rest}")?);
+        }
         Ok(writeln!(self.out, "{indent}{BOLD}{word}{BOLD:#}{rest}")?)
     }
 }
