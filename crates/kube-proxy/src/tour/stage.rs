@@ -5,6 +5,7 @@ use super::step::{Heard, Step, lines};
 use crate::demo::stage::{OBJECTS, prepare_pods, write_files};
 use anyhow::{Context, Result, bail};
 use lab::dns::Dns;
+use lab::live::patience;
 use lab::topology::{Pod, PodNetwork, Port, Topology};
 use lab::{Lab, LabProcess, Probe, Signal, seed};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ pub const NODES: [&str; 2] = [seed::NODE_A, seed::NODE_B];
 const SYNC: Duration = Duration::from_secs(30);
 
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(3);
 
 /// Seconds after which a command in a pod is given up.
 const GIVEN_UP: &str = "20";
@@ -109,7 +110,7 @@ impl Stage {
     /// # Errors
     /// When it still finds one, with what it says, or a proxy has ended.
     pub fn wait_for_rules(&mut self) -> Result<()> {
-        let deadline = Instant::now() + SYNC;
+        let deadline = Instant::now() + patience(SYNC);
         let program = self.program.to_string_lossy();
         let [manifests, config] = [&self.manifests, &self.config].map(|path| path.to_string_lossy());
         for (node, proxy) in NODES.iter().zip(&mut self.proxies) {
@@ -178,7 +179,12 @@ impl Stage {
             .into_iter()
             .chain(command.split(' '))
             .collect();
-        let printed = self.lab.exec(pod, &argv)?.stdout;
+        let finished = self.lab.exec(pod, &argv)?;
+        // What `timeout` and shells end with when there was no command to run, or no resolver to give it.
+        if matches!(finished.status.code(), Some(125..=127)) {
+            bail!("cannot run {command} in {pod}: {}", finished.stderr.trim());
+        }
+        let printed = finished.stdout;
         let own = self.flag();
         step.ran(
             &format!("kube-proxy lab exec{own} {pod} -- {command}"),
@@ -195,7 +201,7 @@ impl Stage {
         let address: SocketAddr = to.parse().with_context(|| format!("{to} is no address"))?;
         let heard = Heard(
             self.lab
-                .probe_many(from, Probe::tcp(address).within(ANSWER), count)?,
+                .probe_many(from, Probe::tcp(address).within(patience(ANSWER)), count)?,
         );
         let (own, times) = (
             self.flag(),

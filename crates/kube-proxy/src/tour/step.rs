@@ -32,13 +32,18 @@ pub struct Command {
 /// One fact on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fact {
+    /// What it is about.
     pub what: String,
+    /// What was to be seen, in words.
     pub told: String,
+    /// What was seen.
     pub seen: String,
+    /// Whether that is what was told.
     pub as_told: bool,
 }
 
 impl Step {
+    /// A step in which nothing has been done yet.
     pub fn new(title: &str, told: &str) -> Step {
         Step {
             title: title.to_owned(),
@@ -54,11 +59,13 @@ impl Step {
         self.facts.iter().all(|fact| fact.as_told)
     }
 
+    /// Notes a command and what it printed.
     pub fn ran(&mut self, typed: &str, printed: Vec<String>) {
         let typed = typed.to_owned();
         self.commands.push(Command { typed, printed });
     }
 
+    /// Notes a fact whose words differ on both sides.
     pub fn fact(&mut self, what: &str, told: impl Display, seen: impl Display, as_told: bool) {
         self.facts.push(Fact {
             what: what.to_owned(),
@@ -75,6 +82,7 @@ impl Step {
         self.fact(what, told, seen, as_told);
     }
 
+    /// Says what to look at.
     pub fn look_at(&mut self, text: &str) {
         text.clone_into(&mut self.look);
     }

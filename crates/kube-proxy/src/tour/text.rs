@@ -29,10 +29,15 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    /// Prints onto `out`, with colours.
     pub fn new(out: &'a mut dyn Write, pauses: Pauses) -> Page<'a> {
         Page { out, pauses }
     }
 
+    /// What is going to happen.
+    ///
+    /// # Errors
+    /// When nobody takes the text.
     pub fn opening(&mut self) -> Result<()> {
         writeln!(self.out, "{BOLD}kube-proxy tour: what a Service is{BOLD:#}\n")?;
         self.paragraph(
@@ -60,6 +65,10 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
+    /// A step, and the pause behind it.
+    ///
+    /// # Errors
+    /// When nobody takes the text.
     pub fn step(&mut self, number: usize, step: &Step) -> Result<()> {
         writeln!(self.out, "{BOLD}{number}. {}{BOLD:#}\n", step.title)?;
         self.paragraph(&step.told)?;
@@ -72,7 +81,7 @@ impl<'a> Page<'a> {
             self.fact(fact)?;
         }
         writeln!(self.out)?;
-        self.lead("Look at: ", &step.look, "")?;
+        self.lead("Look at: ", &step.look)?;
         writeln!(self.out)?;
         self.out.flush()?;
         if self.pauses == Pauses::BehindEachStep {
@@ -84,6 +93,10 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
+    /// What has been seen, and what not.
+    ///
+    /// # Errors
+    /// When nobody takes the text.
     pub fn closing(&mut self, steps: &[Step]) -> Result<()> {
         let wrong: Vec<_> = steps
             .iter()
@@ -100,7 +113,7 @@ impl<'a> Page<'a> {
         }
         writeln!(self.out, "{BAD}Not everything was seen as told:{BAD:#}\n")?;
         for (step, number) in wrong {
-            self.lead(&format!("  step {number}: "), &step.title, "")?;
+            self.lead(&format!("  step {number}: "), &step.title)?;
         }
         Ok(())
     }
@@ -137,18 +150,18 @@ impl<'a> Page<'a> {
     }
 
     fn paragraph(&mut self, text: &str) -> Result<()> {
-        self.lead("", text, "")
+        self.lead("", text)
     }
 
     /// A text behind a bold word.
-    fn lead(&mut self, word: &str, text: &str, indent: &str) -> Result<()> {
-        let whole = folded(&format!("{word}{text}"), WIDTH - indent.len(), 0).join("\n");
+    fn lead(&mut self, word: &str, text: &str) -> Result<()> {
+        let whole = folded(&format!("{word}{text}"), WIDTH, 0).join("\n");
         let rest = whole.strip_prefix(word).unwrap_or(&whole);
         let word = if whole.starts_with(word) { word } else { "" };
         if word.is_empty() {
-            return Ok(writeln!(self.out, "{indent}{rest}")?);
+            return Ok(writeln!(self.out, "{rest}")?);
         }
-        Ok(writeln!(self.out, "{indent}{BOLD}{word}{BOLD:#}{rest}")?)
+        Ok(writeln!(self.out, "{BOLD}{word}{BOLD:#}{rest}")?)
     }
 }
 
