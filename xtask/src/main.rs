@@ -198,21 +198,23 @@ fn lint() -> Result<()> {
 }
 
 /// Folders of goldens that are our own.
-const BLESSED: [&str; 2] = ["scenarios/stages", "scenarios/transitions"];
+const BLESSED: [&str; 3] = ["scenarios/stages", "scenarios/transitions", "docs/drawings"];
 
 /// The tests print what they write; git says what is new since the last commit.
 fn bless() -> Result<()> {
-    let words = [
-        "test",
-        "--quiet",
-        "-p",
-        "engine",
-        "--test",
-        "stages",
-        "--",
-        "--nocapture",
-    ];
-    cargo(Cargo::new(&words).env("KPRS_BLESS", "1"))?;
+    for (package, test) in [("engine", "stages"), ("kube-proxy", "drawings")] {
+        let words = [
+            "test",
+            "--quiet",
+            "-p",
+            package,
+            "--test",
+            test,
+            "--",
+            "--nocapture",
+        ];
+        cargo(Cargo::new(&words).env("KPRS_BLESS", "1"))?;
+    }
     let git = |words: &[&str]| {
         let args: Vec<String> = words.iter().chain(&BLESSED).map(ToString::to_string).collect();
         run::program("git", &args)

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use std::path::Path;
 
 /// A tool that must be there, and the package that brings it.
-const TOOLS: [(&str, &str); 7] = [
+const TOOLS: [(&str, &str); 8] = [
     ("iptables-nft-restore", "iptables"),
     ("iptables-legacy-restore", "iptables"),
     ("ip", "iproute2"),
@@ -13,6 +13,7 @@ const TOOLS: [(&str, &str); 7] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
     ("sysctl", "procps"),
+    ("dnsmasq", "dnsmasq-base"),
 ];
 
 /// What a guest takes besides.

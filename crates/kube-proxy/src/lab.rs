@@ -1,8 +1,8 @@
 //! `kube-proxy lab`: the crate `lab` does it all; here is only its place on the command line. The demonstration
-//! alone is ours: it knows rules and `trace`, which the lab does not.
+//! and the tour alone are ours: they know rules and `trace`, which the lab does not.
 
-use crate::demo;
 use crate::failure::Answer;
+use crate::{demo, tour};
 use anyhow::Result;
 
 /// A small cluster out of network namespaces, to try things with real packets.
@@ -19,8 +19,10 @@ pub struct Args {
 /// # Errors
 /// When this program's own path can't be told.
 pub fn run(args: &Args) -> Result<Answer> {
-    if let Some(("demo", rest)) = args.words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
-        return demo::run(rest);
+    match args.words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        Some(("demo", rest)) => return demo::run(rest),
+        Some(("tour", rest)) => return tour::run(rest),
+        _ => {}
     }
     let program = std::env::current_exe()?;
     let ourselves = [program.to_string_lossy().into_owned(), "lab".to_owned()];

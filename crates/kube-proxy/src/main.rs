@@ -18,6 +18,7 @@ mod log;
 mod manual;
 mod render;
 mod state_args;
+mod tour;
 mod trace;
 mod verify;
 mod version;

@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// What the lab does; it reads its words itself.
-const LAB: [(&str, &str); 6] = [
+const LAB: [(&str, &str); 8] = [
+    ("tour", "What Services are, step by step, with real packets"),
     (
         "demo",
         "Three requests through a Service, every rule predicted and observed",
@@ -22,6 +23,7 @@ const LAB: [(&str, &str); 6] = [
     ("down", "Remove everything of a lab"),
     ("show", "Say what a running lab consists of"),
     ("probe", "Connect from a place of a running lab"),
+    ("exec", "Run a command at a place of a running lab"),
 ];
 
 /// Print what a shell needs to complete commands and flags.

@@ -27,6 +27,8 @@ pub const USAGE: &str = "\
 usage: kube-proxy lab COMMAND [--prefix P]
   demo    [--output FORM] [--tamper COMMAND]     three requests through a Service, every rule predicted and observed
           [--proxy-mode MODE]                    (`kube-proxy lab demo --help` tells more)
+  tour    [--pause] [--drawings DIR] [--output FORM]  what Services are, step by step, with what to look at
+          [--proxy-mode MODE]                    (`kube-proxy lab tour --help` tells more)
   up      [--topology FILE | --cluster FILE]     build a lab that stays until `lab down` (needs root)
           [--proxy-mode MODE]
   run     [--topology FILE | --cluster FILE] [--manifests DIR] [--config FILE | --proxy-mode MODE] [-- COMMAND ...]
@@ -35,6 +37,7 @@ usage: kube-proxy lab COMMAND [--prefix P]
   down    remove everything of a lab
   show    say what a running lab consists of
   probe   FROM tcp|udp|sctp ADDRESS:PORT [COUNT]      connect from a node, a pod or a client of a running lab
+  exec    PLACE -- COMMAND ...                   run a command there; in a pod with its resolver, if the lab has DNS
 MODE is iptables or nftables: how the proxies run, and what `up` names to look into a node with.
 FILE is JSON: a topology of the lab, or a List of a cluster's objects. Without one the lab is the demonstration
 cluster: node-a at 192.168.50.238, node-b at .239, spring-test and sender behind node ports, kube-dns, a client.";
@@ -154,6 +157,7 @@ impl Request {
                 Ok(0)
             }
             "probe" => self.probe(),
+            "exec" => self.exec(),
             other => Err(usage(&format!("unknown command {other}"))),
         }
     }
@@ -261,6 +265,21 @@ impl Request {
             proxies.push(lab.spawn(&node.name, &argv, &format!("proxy-{}", node.name))?);
         }
         Ok(proxies)
+    }
+
+    fn exec(&self) -> Result<u8, LabError> {
+        let ([place], false) = (self.words.as_slice(), self.command.is_empty()) else {
+            return Err(usage("exec wants PLACE -- COMMAND ..."));
+        };
+        let lab = Lab::attach(self.prefix())?;
+        let argv: Vec<&str> = self.command.iter().map(String::as_str).collect();
+        let argv = lab.as_at(place, &argv);
+        let (program, rest) = argv.split_first().expect("invariant: checked above");
+        let run = || Command::new(program).args(rest).status();
+        let status = lab.namespace(place)?.run(run)?;
+        let status =
+            status.map_err(|source| LabError::system(format!("run {program} at {place}"), source))?;
+        Ok(passed_on(status))
     }
 
     fn probe(&self) -> Result<u8, LabError> {
@@ -422,6 +441,9 @@ mod tests {
             "run --config c.yaml --proxy-mode nftables",
             "probe a sctp 10.0.0.1:1",
             "probe a tcp b",
+            "exec a",
+            "exec -- true",
+            "exec a b -- true",
         ] {
             assert_eq!(run(&args(text), &[]), 2, "{text}");
         }

@@ -354,7 +354,7 @@ fn read_port(port: &Value) -> Option<Port> {
     Some(Port { proto, port })
 }
 
-fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value
         .pointer(pointer)
         .and_then(Value::as_array)
@@ -362,7 +362,7 @@ fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
         .flatten()
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str()
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::LabError;
 use crate::build;
 use crate::claim::Claim;
+use crate::dns::Names;
 use crate::driver::Driver;
 use crate::netns::{self, Namespace};
 use crate::probe::{Probe, ProbeOutcome};
@@ -388,12 +389,26 @@ impl Lab {
         })
     }
 
-    /// Runs a command to its end; that it fails is an answer.
+    /// Runs a command to its end; that it fails is an answer. In a pod it resolves names as the pod does, if the lab has
+    /// a DNS server.
     ///
     /// # Errors
     /// When it cannot be run.
     pub fn exec(&self, place: &str, argv: &[&str]) -> Result<Finished, LabError> {
-        process::exec(&self.namespace(place)?, argv)
+        let argv = self.as_at(place, argv);
+        let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+        process::exec(&self.namespace(place)?, &argv)
+    }
+
+    /// The command as it is to be run at a place.
+    pub(crate) fn as_at(&self, place: &str, argv: &[&str]) -> Vec<String> {
+        let pod = self.topology.pod(place);
+        // A pod on the host network has its node's resolver, unless it asks for another.
+        let has_names = pod.is_some_and(|pod| pod.network == PodNetwork::Own);
+        match Names::of(self).filter(|_| has_names) {
+            Some(names) => names.wrap(argv),
+            None => argv.iter().map(|word| (*word).to_owned()).collect(),
+        }
     }
 
     /// Runs a command that must succeed and hands over what it printed.

@@ -7,7 +7,8 @@
 //!
 //! *In and out.* A topology (plain data) in; [`ProbeOutcome`]s, captured packets and processes out.
 //!
-//! *What it does not know.* Services, rules, and the proxy: it runs the binary as a process and never links it.
+//! *What it does not know.* Rules and the proxy: it runs the binary as a process and never links it. Of Services it
+//! reads from objects where endpoints run ([`cluster`]) and what they are called ([`dns`]), and no more.
 //!
 //! *Where to start.* [`topology`] for the words, [`plan`] for what is configured and why, [`Lab`] for the verbs,
 //! [`seed`] for a ready cluster.
@@ -16,6 +17,7 @@ mod build;
 mod claim;
 pub mod cli;
 pub mod cluster;
+pub mod dns;
 mod driver;
 mod error;
 mod icmp;

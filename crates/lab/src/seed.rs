@@ -1,6 +1,6 @@
 //! The demonstration cluster: two nodes, spring-test and sender behind node ports, kube-dns.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
@@ -38,6 +38,21 @@ pub fn topology(prefix: &str) -> Topology {
         }],
         sink: Some(Sink::default()),
     }
+}
+
+/// The Service before the cluster's DNS servers.
+pub const DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 10));
+
+/// The pods behind [`DNS`].
+pub const DNS_PODS: [&str; 3] = ["kube-dns-a1", "kube-dns-a2", "kube-dns-b"];
+
+/// The same lab with port 53 of [`DNS_PODS`] left to servers that answer for names ([`crate::dns::Dns`]).
+pub fn topology_for_dns(prefix: &str) -> Topology {
+    let mut topology = topology(prefix);
+    for pod in &mut topology.pods {
+        pod.ports.retain(|port| port.port != 53);
+    }
+    topology
 }
 
 fn pods() -> Vec<Pod> {

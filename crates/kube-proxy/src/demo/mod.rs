@@ -10,7 +10,7 @@ mod listing;
 mod own_table;
 mod predict;
 mod report;
-mod stage;
+pub mod stage;
 mod text;
 mod words;
 

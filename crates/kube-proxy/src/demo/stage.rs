@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The objects of the demonstration: those of the scenario, so that its golden tells what must come out.
-const OBJECTS: &str = include_str!("../../../../scenarios/golden/seed-nodeport/cluster.json");
+pub const OBJECTS: &str = include_str!("../../../../scenarios/golden/seed-nodeport/cluster.json");
 
 /// The pods' network.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
@@ -63,9 +63,7 @@ impl Site {
     /// When a part of it is not to be had on this machine.
     pub fn set(program: &Path, mode: &str) -> Result<Site> {
         let lab = Lab::up(&seed::topology(&lab::live::prefix("demo"))).context("cannot build the lab")?;
-        if !Path::new(BRIDGE_CALLS_IPTABLES).exists() {
-            route_pods_through_their_node(&lab)?;
-        }
+        prepare_pods(&lab)?;
         let folder = lab.folder().join("demo");
         let (manifests, config) = write_files(&folder, mode).context("cannot write the cluster's objects")?;
         let node = NodeView::read(&lab)?;
@@ -272,7 +270,13 @@ impl Stage {
 /// A pod's answer to a neighbour is bridged past the node, which then cannot translate it back, unless bridges call
 /// iptables. A kernel without the module for that (`br_netfilter`, which a fresh machine has not loaded) still carries
 /// answers right when pods know no neighbours.
-fn route_pods_through_their_node(lab: &Lab) -> Result<()> {
+///
+/// # Errors
+/// When a pod is gone.
+pub fn prepare_pods(lab: &Lab) -> Result<()> {
+    if Path::new(BRIDGE_CALLS_IPTABLES).exists() {
+        return Ok(());
+    }
     for pod in &lab.topology().pods {
         let node = lab.topology().node(&pod.node);
         for cidr in node.iter().flat_map(|node| &node.pod_cidrs) {
@@ -283,7 +287,11 @@ fn route_pods_through_their_node(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-fn write_files(folder: &Path, mode: &str) -> std::io::Result<(PathBuf, PathBuf)> {
+/// Writes the objects and a configuration below `folder`: the manifests' folder and the file.
+///
+/// # Errors
+/// When it cannot be written to.
+pub fn write_files(folder: &Path, mode: &str) -> std::io::Result<(PathBuf, PathBuf)> {
     let (manifests, config) = (folder.join("cluster"), folder.join("config.yaml"));
     fs::create_dir_all(&manifests)?;
     fs::write(manifests.join("objects.json"), OBJECTS)?;
