@@ -132,17 +132,27 @@ fn exact(lab: &Lab, manifests: &Manifests, parts: &Value, memory: Memory) {
 
     daemon.kill();
     connect(lab, WEB, 4);
-    if memory == Memory::OfTheRules {
+    if let Memory::OfTheRules(tool) = memory {
         // Who starts again counts on where the kernel is.
         let daemon = start(lab, manifests, parts, 10);
         counts(lab, CONNECTIONS, ON_WEB, begun + 80.0, &daemon);
+        // Somebody takes the rules away, and with them what they had counted: repaired, they begin at zero.
+        shell(
+            lab,
+            &format!("XTABLES_LOCKFILE={} {tool} -t nat -F KUBE-SERVICES", lock(lab)),
+        );
+        web_answers(lab, &daemon);
+        connect(lab, WEB, 5);
+        counts(lab, CONNECTIONS, ON_WEB, begun + 86.0, &daemon);
     }
 }
 
 /// How long counters live.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Memory {
-    OfTheRules,
+    /// As long as their rules, which this tool writes.
+    OfTheRules(&'static str),
+    /// As long as the process.
     OfTheProcess,
 }
 
@@ -150,7 +160,7 @@ enum Memory {
 fn connections_are_counted_exactly_while_endpoints_change_on_nf_tables() {
     if available(&["iptables"]) {
         let (lab, manifests) = (cluster::up("countn"), Manifests::new());
-        exact(&lab, &manifests, &json!({}), Memory::OfTheRules);
+        exact(&lab, &manifests, &json!({}), Memory::OfTheRules("iptables-nft"));
         let saved = rules::saved_by(&lab, NODE, Family::V4, Backend::NfTables);
         assert!(saved.contains("default/web"), "{saved}");
     }
@@ -161,7 +171,12 @@ fn connections_are_counted_exactly_while_endpoints_change_on_legacy() {
     if available(&["iptables-legacy", "ip6tables-legacy"]) {
         let (lab, manifests) = (cluster::up("countl"), Manifests::new());
         shell(&lab, &format!("XTABLES_LOCKFILE={} {LEGACY}", lock(&lab)));
-        exact(&lab, &manifests, &json!({}), Memory::OfTheRules);
+        exact(
+            &lab,
+            &manifests,
+            &json!({}),
+            Memory::OfTheRules("iptables-legacy"),
+        );
         let saved = rules::saved_by(&lab, NODE, Family::V4, Backend::Legacy);
         assert!(saved.contains("default/web"), "{saved}");
     }
