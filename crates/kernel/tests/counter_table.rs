@@ -8,10 +8,15 @@ use kernel::CounterTable;
 use model::{Family, Protocol};
 use nftables::ast::Value;
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
 use support::{in_namespace, tool};
 
-const CONNTRACK: &str =
-    "table ip other { chain c { type filter hook input priority 0; ct state new accept; }; }";
+/// Somebody's rule wants conntrack, as nftables mode's do: without it there are no connections to count. The other one
+/// refuses, with nearly the priority of translation.
+const OTHERS: &str = "table ip other {
+    chain c { type filter hook input priority 0; ct state new accept; }
+    chain d { type filter hook output priority -101; tcp dport 81 drop; }
+}";
 
 fn place(ip: Option<&str>, protocol: Protocol, port: u16) -> Vec<Value> {
     let ip = ip.map(|ip| Value::Address(ip.parse().unwrap()));
@@ -27,15 +32,14 @@ fn the_first_packets_of_connections_are_counted_and_no_others() {
         || {
             tool(&["ip", "link", "set", "lo", "up"], "");
             tool(&["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], "");
-            // Somebody's rule wants conntrack, as nftables mode's do: without it there are no connections to count.
-            tool(&["nft", "-f", "-"], CONNTRACK);
+            tool(&["nft", "-f", "-"], OTHERS);
             let mut table = CounterTable::new(Family::V4).unwrap();
             let web = place(Some("192.0.2.1"), Protocol::Tcp, 8080);
             let dns = place(Some("192.0.2.1"), Protocol::Udp, 5353);
             let node_port = place(None, Protocol::Tcp, 8080);
-            let idle = place(Some("192.0.2.9"), Protocol::Tcp, 80);
+            let refused = place(Some("192.0.2.1"), Protocol::Tcp, 81);
             table
-                .count(&[web.clone(), dns.clone(), node_port.clone(), idle.clone()])
+                .count(&[web.clone(), dns.clone(), node_port.clone(), refused.clone()])
                 .unwrap();
             let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
             for _ in 0..7 {
@@ -47,6 +51,9 @@ fn the_first_packets_of_connections_are_counted_and_no_others() {
             }
             // Node ports are never served on loopback here.
             TcpStream::connect("127.0.0.1:8080").unwrap();
+            // What is dropped before the chains of nat is not counted.
+            let refused_at = "192.0.2.1:81".parse().unwrap();
+            TcpStream::connect_timeout(&refused_at, Duration::from_millis(300)).unwrap_err();
             let server = UdpSocket::bind("192.0.2.1:5353").unwrap();
             for _ in 0..3 {
                 let client = UdpSocket::bind("192.0.2.1:0").unwrap();
@@ -57,7 +64,7 @@ fn the_first_packets_of_connections_are_counted_and_no_others() {
             }
             let mut read = table.read().unwrap();
             read.sort();
-            let mut expected = [(web.clone(), 7), (dns, 3), (node_port, 7), (idle, 0)];
+            let mut expected = [(web.clone(), 7), (dns, 3), (node_port, 7), (refused, 0)];
             expected.sort();
             assert_eq!(read, expected);
 

@@ -22,7 +22,8 @@ const TABLE: &str = "kube-proxy-rs-counters";
 const ADDRESSES: &str = "addresses";
 const NODE_PORTS: &str = "node-ports";
 
-/// Before the chains of nftables mode (-100), which translate. Chains of `nat` see the first packet of a connection and
+/// Before the chains of nftables mode (-100), which translate. That is their order among chains of `nat`: all of these come
+/// behind its chain of `filter` for source ranges. Chains of `nat` see the first packet of a connection and
 /// no other, once some rule has asked for conntrack, as those of nftables mode do.
 const BEFORE_SERVICES: i32 = -110;
 
