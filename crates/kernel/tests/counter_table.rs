@@ -73,11 +73,15 @@ fn the_first_packets_of_connections_are_counted_and_no_others() {
                 listed.contains("192.0.2.1 . tcp . 8080 counter packets 7"),
                 "{listed}"
             );
+            // Whoever comes second has to wait, and takes nothing away.
+            assert!(CounterTable::new(Family::V4).is_err());
+            assert_eq!(table.read().unwrap().len(), 4);
             table.forget(&[web]).unwrap();
             assert_eq!(table.read().unwrap().len(), 3);
             drop(table);
             let tables = tool(&["nft", "list", "tables"], "");
             assert!(!tables.contains("counters"), "{tables}");
+            CounterTable::new(Family::V4).unwrap();
         },
     );
 }
