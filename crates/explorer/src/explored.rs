@@ -1,6 +1,7 @@
 //! A world with an index, which answers what is asked about Services.
 
 use crate::answer::Answer;
+use crate::counted::Counted;
 use crate::difference;
 use crate::request::AboutWorld;
 use crate::{service, way};
@@ -111,8 +112,8 @@ impl Explored {
         }
     }
 
-    /// Answers what is asked.
-    pub fn answer(&self, asked: &AboutWorld) -> Answer {
+    /// Answers what is asked. `counted` is of the Service that is asked about, where somebody keeps counters.
+    pub fn answer(&self, asked: &AboutWorld, counted: Option<&[Counted]>) -> Answer {
         match asked {
             AboutWorld::Summary => Answer::json(&self.summary()),
             AboutWorld::Services {
@@ -121,7 +122,7 @@ impl Explored {
                 offset,
                 limit,
             } => Answer::json(&self.services(words, state.as_deref(), *offset, *limit)),
-            AboutWorld::Service(name) => match service::json(&self.world, name) {
+            AboutWorld::Service(name) => match service::json(&self.world, name, counted) {
                 Some(found) => Answer::json(&found),
                 None => Answer::refused(404, &format!("there is no Service {name}")),
             },

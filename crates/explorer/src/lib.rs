@@ -9,6 +9,7 @@
 
 mod answer;
 pub mod changes;
+mod counted;
 mod difference;
 mod explored;
 mod request;
@@ -18,5 +19,6 @@ mod way;
 
 pub use answer::{Answer, HEADERS};
 pub use changes::{Changes, Now};
+pub use counted::Counted;
 pub use explored::{About, Explored, Liveness};
 pub use request::{AboutChanges, AboutWorld, Asked, Names, Request, read};

@@ -1,5 +1,6 @@
 //! Everything about one Service: why it works or fails, ports and addresses, endpoints and their health, notes, rules.
 
+use crate::counted::{self, Counted};
 use crate::difference::{self, policy};
 use crate::explored::{note_json, skip_words};
 use crate::{rules, way};
@@ -19,7 +20,7 @@ const MOST_ENDPOINTS: usize = 500;
 const MOST_PORTS: usize = 8;
 
 /// Everything about one Service; `None` when there is none of this name.
-pub(crate) fn json(world: &World, name: &ServiceName) -> Option<Value> {
+pub(crate) fn json(world: &World, name: &ServiceName, counted: Option<&[Counted]>) -> Option<Value> {
     let service = world.snapshot.service(name)?;
     let slices = world.snapshot.slices_of(name);
     let subject = Subject::service(name);
@@ -37,6 +38,7 @@ pub(crate) fn json(world: &World, name: &ServiceName) -> Option<Value> {
         "publishes_not_ready": service.publish_not_ready,
         "answers": answers(world, service),
         "ports": ports(world, service),
+        "counters": counted::json(counted),
         "endpoints_total": endpoints.len(),
         "endpoints": endpoints.into_iter().take(MOST_ENDPOINTS).collect::<Vec<_>>(),
         "notes": notes,

@@ -1,7 +1,8 @@
 //! What a cluster's page is answered, from objects to JSON.
 
 use explain::{From, Parts, Question, To, assemble};
-use explorer::{About, Answer, Asked, Explored, Liveness, Names, Request, read};
+use explorer::{About, AboutWorld, Answer, Asked, Counted, Explored, Liveness, Names, Request, read};
+use model::{Family, ServiceName};
 use serde_json::{Value, json};
 
 fn service(namespace: &str, name: &str, ip: &str, extra: &Value) -> Value {
@@ -123,7 +124,7 @@ fn get(explored: &Explored, path: &str, query: &str) -> Answer {
     };
     match read(&request, &Names::default()) {
         Asked::Known(answer) => answer,
-        Asked::World(asked) => explored.answer(&asked),
+        Asked::World(asked) => explored.answer(&asked, None),
         Asked::Changes(_) => panic!("asked about changes"),
     }
 }
@@ -218,6 +219,29 @@ fn one_service_tells_why_it_fails_and_how_its_endpoints_are() {
         get(&explored, "/explore/api/service", "name=shop/nobody").status,
         404
     );
+}
+
+#[test]
+fn one_service_tells_what_was_counted_where_somebody_counts() {
+    let explored = explored(shop(), None);
+    let asked = AboutWorld::Service(ServiceName::new("shop", "pay"));
+    let counted = Counted {
+        family: Family::V6,
+        port: "<b>".to_owned(),
+        connections: 7,
+        rejected: 1,
+        dropped: 0,
+    };
+    let row = json!({"family": "IPv6", "port": "<b>", "connections": 7, "rejected": 1, "dropped": 0});
+    for (counted, told) in [
+        (None, Value::Null),
+        (Some(vec![]), json!([])),
+        (Some(vec![counted]), json!([row])),
+    ] {
+        let answer = explored.answer(&asked, counted.as_deref());
+        let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert_eq!(answer["counters"], told);
+    }
 }
 
 #[test]

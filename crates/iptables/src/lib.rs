@@ -9,6 +9,7 @@
 pub mod ast;
 pub mod build;
 pub mod compare;
+pub mod counted;
 pub mod diff;
 mod family;
 pub mod names;

@@ -43,10 +43,11 @@ mod watch;
 pub use commit_watch::{CommitWatch, ForeignCommit, Touches};
 pub use failed::{FailedInput, FailedInputs};
 pub use fake::FakeKernel;
-pub use live::{LONGEST_CALL, LiveKernel};
+pub use live::{LONGEST_CALL, LiveKernel, RuleCount};
 pub use netlink::packet::PacketView;
 pub use nft_table::{
-    ClientSets, Feature, Lack, NftCommitError, NftTable, Refused, TableTouched, TableWatch, TouchedExtent,
+    ClientSets, CounterTable, Feature, Lack, NftCommitError, NftTable, Refused, TableTouched, TableWatch,
+    TouchedExtent,
 };
 pub use packet_watch::{PacketWatch, rule_handles};
 pub use rule_watch::{RuleWatch, Touch, Touched};

@@ -11,8 +11,8 @@ const WORKERS: usize = 2;
 /// Files are read and names are asked for on these; more at a time wait.
 const BLOCKING: usize = 8;
 /// Each family's rules and flows have a thread each; the host's addresses, drift, leftovers, the state on disk and the
-/// watches of files have one each.
-const OWN: usize = 10;
+/// watches of files have one each, and so has the reading of counters.
+const OWN: usize = 11;
 
 /// Runs until killed, or until what was asked for is done.
 ///
@@ -97,6 +97,7 @@ fn serve(args: DaemonArgs, verbosity: Verbosity) -> Result<()> {
             flags: args.flags,
             verbosity,
             explorer: args.explorer,
+            service_metrics: args.service_metrics,
         },
         state: args.state,
         config: args.config,

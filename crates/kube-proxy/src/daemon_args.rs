@@ -9,7 +9,7 @@ pub use file::load_config;
 pub use help::add_to;
 
 use file::first_few;
-use own::{CUT_GONE_TCP, EXPLORER, OWN};
+use own::{CUT_GONE_TCP, EXPLORER, OWN, SERVICE_METRICS};
 
 use crate::external_ips;
 use crate::state_args::{self, STATE_DIR, STATE_MAX_AGE};
@@ -20,6 +20,7 @@ use config::flags::{Effect, FLAGS, Flag, FlagKind, WithConfig};
 use config::words::{self, WordError};
 use proxy::{ExplorerPage, StateFolder, TcpOption};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// What the daemon is to do.
@@ -51,6 +52,8 @@ pub struct DaemonArgs {
     pub tcp: TcpOption,
     /// `--explorer`, which counts beside `--config`.
     pub explorer: ExplorerPage,
+    /// `--service-metrics`, which counts beside `--config`.
+    pub service_metrics: Option<NonZeroUsize>,
     /// `--state-dir` and `--state-max-age`, which count beside `--config`.
     pub state: Option<StateFolder>,
     /// What was odd and goes to the log: unknown fields, flags that a file replaces.
@@ -138,6 +141,7 @@ impl Flags {
             "cleanup" | "init-only" | "help" | CUT_GONE_TCP | EXPLORER => {
                 config::flags::parse_bool(value)?;
             }
+            SERVICE_METRICS => drop(values::service_metrics(value)?),
             external_ips::FLAG => external_ips::allow(&mut self.config, value)?,
             _ => {}
         }
@@ -208,6 +212,7 @@ impl Flags {
             } else {
                 ExplorerPage::Off
             },
+            service_metrics: self.service_metrics(),
             state: self.state(),
             master: self.text("master").map(str::to_owned),
             manifests: self.text("manifests").map(PathBuf::from),
@@ -216,6 +221,11 @@ impl Flags {
             warnings,
             without_effect,
         })
+    }
+
+    fn service_metrics(&self) -> Option<NonZeroUsize> {
+        let given = self.given.get(SERVICE_METRICS)?;
+        values::service_metrics(given).ok().flatten()
     }
 
     fn state(&self) -> Option<StateFolder> {

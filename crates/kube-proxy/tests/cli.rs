@@ -297,6 +297,22 @@ fn the_age_of_what_is_remembered_is_a_duration_and_more_than_nothing() {
 }
 
 #[test]
+fn no_more_services_can_be_counted_than_a_node_should_expose() {
+    let with = |number: &str| {
+        says(
+            &["--manifests", "/nowhere", "--service-metrics", number],
+            1,
+            &["--service-metrics", "0 (off) to 1000"],
+        );
+    };
+    ["1001", "-1", "many", ""].into_iter().for_each(with);
+    for number in ["0", "1000"] {
+        let (_, complaints) = run(&["--manifests", "/nowhere", "--service-metrics", number]);
+        assert!(!complaints.contains("invalid argument"), "{complaints}");
+    }
+}
+
+#[test]
 fn objects_from_files_are_not_remembered_and_the_flag_says_so() {
     let scratch = Scratch::new();
     let written = scratch.path("written").to_string_lossy().into_owned();

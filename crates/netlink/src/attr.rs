@@ -58,6 +58,13 @@ impl<'a> Attrs<'a> {
     }
 }
 
+impl Attrs<'_> {
+    /// Where the next attribute begins, in bytes from the message's start.
+    pub(crate) const fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
 impl<'a> Iterator for Attrs<'a> {
     type Item = Result<Attr<'a>, DecodeError>;
 

@@ -15,7 +15,7 @@ use crate::node::{Node, facts};
 use crate::port_conflicts::PortConflicts;
 use crate::serve::{Looks, Seen, Serving};
 use crate::thread::ThreadError;
-use crate::{Out, ProxyError, ProxyOptions, Task, host, own_table, start, tell};
+use crate::{Out, ProxyError, ProxyOptions, Task, counting, host, own_table, start, tell};
 use cluster::{Remembered, SourceEvent};
 use engine::{Answer, Engine, EngineConfig, Event};
 use kernel::probe::Probe;
@@ -115,6 +115,7 @@ impl Control {
         }
         let (answers_in, answers) = unbounded_channel();
         let served = PerFamily::from_fn(|family| found.host.families.get(family).is_some());
+        counting::start(&found.way, served, &serving)?;
         let kernel_side = KernelSide::start(found, served, &flows, &serving, &answers_in)?;
         let from_files = matches!(options.from, crate::From::Manifests(_));
         Ok(Control {

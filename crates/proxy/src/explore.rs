@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodRouter, any};
 use explain::World;
-use explorer::{About, AboutWorld, Answer, Asked, Explored, HEADERS, Liveness, Names};
+use explorer::{About, AboutWorld, Answer, Asked, Counted, Explored, HEADERS, Liveness, Names};
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,7 +66,7 @@ async fn of_files(explored: Arc<Explored>, request: Request<Body>) -> Response {
     response(match asked(&request, &Names::default()) {
         Asked::Known(answer) => answer,
         Asked::Changes(_) => Answer::refused(404, "nothing changes here: these objects were read once"),
-        Asked::World(asked) => answer(explored, asked).await,
+        Asked::World(asked) => answer(explored, asked, None).await,
     })
 }
 
@@ -104,11 +104,15 @@ pub(crate) fn asked(request: &Request<Body>, names: &Names) -> Asked {
 }
 
 /// Answers out of a world, off the threads that serve.
-pub(crate) async fn answer(explored: Arc<Explored>, asked: AboutWorld) -> Answer {
+pub(crate) async fn answer(
+    explored: Arc<Explored>,
+    asked: AboutWorld,
+    counted: Option<Vec<Counted>>,
+) -> Answer {
     let Ok(_turn) = WORK.acquire().await else {
         return Answer::refused(503, "the explorer is on its way out");
     };
-    let work = tokio::task::spawn_blocking(move || explored.answer(&asked));
+    let work = tokio::task::spawn_blocking(move || explored.answer(&asked, counted.as_deref()));
     match work.await {
         Ok(answer) => answer,
         Err(_) => Answer::refused(500, "this could not be answered; the log says why"),

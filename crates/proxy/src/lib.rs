@@ -7,6 +7,7 @@
 
 mod carry_out;
 mod control;
+mod counting;
 mod drift;
 mod events;
 mod explore;
@@ -25,6 +26,7 @@ mod thread;
 mod verbosity;
 
 pub use conntrack::TcpOption;
+pub use counting::MOST_SERVICE_METRICS;
 pub use explore::Explorer;
 pub use host::HostError;
 pub use leftovers::LeftoverError;

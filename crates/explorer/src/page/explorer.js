@@ -158,6 +158,8 @@ async function service(name, mine) {
     endpointTable(found),
     found.ports.length ? el("h2", {}, "Addresses, and where this node sends what comes for them") : null,
     found.ports.length ? frontendTable(found.ports) : null,
+    found.counters ? el("h2", {}, "Counted on this node, by the rules’ counters") : null,
+    found.counters ? counterTable(found.counters) : null,
     found.notes.length ? el("h2", {}, "Notes") : null,
     found.notes.length ? el("div", {}, found.notes.map(noteLine)) : null,
     changes && changes.changes.length ? el("h2", {}, "Last changes") : null,
@@ -232,6 +234,16 @@ function frontendTable(ports) {
           front.only_from ? el("div", { class: "faint" }, "only from " + front.only_from.join(", ")) : null),
         cell(front.pod), cell(front.node), cell(front.outside)));
     }))));
+}
+
+function counterTable(counters) {
+  if (!counters.length) return el("p", {}, "Nothing was counted so far.");
+  const heads = ["Port", "Family", "New connections", "Packets rejected", "Packets dropped"];
+  return el("div", { class: "wide" }, el("table", { id: "counters" },
+    el("thead", {}, el("tr", {}, heads.map((it) => el("th", {}, it)))),
+    el("tbody", {}, counters.map((one) => el("tr", {},
+      el("td", {}, one.port || "(no name)"), el("td", {}, one.family),
+      [one.connections, one.rejected, one.dropped].map((it) => el("td", { class: "mono" }, number(it))))))));
 }
 
 function ruleList(found) {

@@ -232,8 +232,57 @@ fn policy(word: &str) -> Option<Policy> {
         .find(|p| p.as_str() == word)
 }
 
+/// A rule as `iptables-save -c` prints it, in its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedLine<'a> {
+    /// Packets that met it.
+    pub packets: u64,
+    /// Its chain.
+    pub chain: &'a str,
+    /// The rule's words, which [`super::rule`] reads.
+    pub words: &'a str,
+}
+
+/// Parts of `[packets:bytes] -A CHAIN WORDS`; `None` for any other line.
+pub fn counted_line(line: &str) -> Option<CountedLine<'_>> {
+    let (counters, rest) = line.trim_end().strip_prefix('[')?.split_once(']')?;
+    let (packets, _) = counters.split_once(':')?;
+    let (chain, words) = rest.trim_start().strip_prefix("-A ")?.split_once(' ')?;
+    Some(CountedLine {
+        packets: packets.parse().ok()?,
+        chain,
+        words,
+    })
+}
+
 /// `[packets:bytes] -A ...` without the counters.
 fn without_counters(line: &str) -> &str {
     let counted = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     counted.map_or(line, |(_, rest)| rest.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rules_counter_stands_before_it() {
+        let line = "[12:720] -A KUBE-SERVICES -d 10.0.0.1/32 -j DROP\n";
+        let expected = CountedLine {
+            packets: 12,
+            chain: "KUBE-SERVICES",
+            words: "-d 10.0.0.1/32 -j DROP",
+        };
+        assert_eq!(counted_line(line), Some(expected));
+        for other in [
+            "-A KUBE-SERVICES -j DROP",
+            ":KUBE-SERVICES - [1:2]",
+            "[1:2] -X A",
+            "[a:b] -A C -j D",
+            "[1",
+            "",
+        ] {
+            assert_eq!(counted_line(other), None, "{other}");
+        }
+    }
 }

@@ -3,9 +3,12 @@
 //! On `nf_tables`, rules go in by `iptables-nft-restore` and everything else by netlink: reading, deleting rules by
 //! handle, retiring chains. On legacy, all of it is `iptables-legacy-restore` and `iptables-legacy-save`.
 
+mod counters;
 mod legacy;
 mod observe;
 mod settle;
+
+pub use counters::RuleCount;
 
 use crate::probe::{FamilyTools, Probe, Tool};
 use crate::process::LITTLE;

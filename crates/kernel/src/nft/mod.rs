@@ -114,6 +114,44 @@ pub(crate) fn rules(
     )
 }
 
+/// A rule with its counter, as far as both are known here.
+pub(crate) struct CountedRule {
+    pub handle: u64,
+    pub packets: u64,
+    pub rule: Rule,
+}
+
+/// The counters of a chain's rules; rules whose form is not known here are left out.
+pub(crate) fn counted(
+    socket: &mut Socket,
+    of: Family,
+    table: TableName,
+    name: &str,
+) -> Result<Vec<CountedRule>, SocketError> {
+    let question = Request::ChainRules {
+        family: family(of),
+        table: table.as_str(),
+        chain: name,
+    };
+    socket.dump(
+        |sequence, bytes| question.encode(sequence, bytes),
+        |message| {
+            let Message::NewRule(found) = Message::read(message)? else {
+                return Ok(None);
+            };
+            let packets = found.expressions.iter().find_map(|expression| match expression {
+                nft::Expr::Counter(counters) => Some(counters.packets),
+                _ => None,
+            });
+            Ok(packets.zip(rule(&found).ok()).map(|(packets, rule)| CountedRule {
+                handle: found.handle,
+                packets,
+                rule,
+            }))
+        },
+    )
+}
+
 /// A chain with its rules; `None` if one of them cannot be told here.
 pub(crate) fn content(
     socket: &mut Socket,

@@ -271,6 +271,7 @@ impl Encoded {
             data: self.data.as_deref().map(ElementData::Value),
             expires: None,
             userdata: &self.userdata,
+            counter: None,
         }
     }
 

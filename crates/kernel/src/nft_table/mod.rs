@@ -1,6 +1,7 @@
 //! The table of nftables mode, written, read and watched by netlink from this process.
 
 mod clients;
+mod counters;
 mod decode;
 mod encode;
 mod expressions;
@@ -11,6 +12,7 @@ mod table;
 mod watch;
 
 pub use clients::ClientSets;
+pub use counters::CounterTable;
 pub use feature::{Feature, Lack};
 pub use refused::{NftCommitError, Refused};
 pub use table::NftTable;

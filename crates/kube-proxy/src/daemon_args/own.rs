@@ -10,8 +10,11 @@ pub(super) const CUT_GONE_TCP: &str = "conntrack-cut-gone-tcp";
 /// Ours: upstream has no such pages.
 pub(super) const EXPLORER: &str = "explorer";
 
+/// Ours: upstream counts nothing by Service.
+pub(super) const SERVICE_METRICS: &str = "service-metrics";
+
 /// Flags that fill no field of the configuration.
-pub(super) const OWN: [(&str, FlagKind, &str, &str); 16] = [
+pub(super) const OWN: [(&str, FlagKind, &str, &str); 17] = [
     (
         "boot-id-file",
         FlagKind::Value,
@@ -28,7 +31,7 @@ pub(super) const OWN: [(&str, FlagKind, &str, &str); 16] = [
         "config",
         FlagKind::Value,
         "path",
-        "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --state-dir, --state-max-age, --conntrack-cut-gone-tcp, --explorer, --external-ip-allowed-cidrs, --hostname-override and the logging flags",
+        "Configuration file (KubeProxyConfiguration, YAML or JSON); replaces all flags but these: --manifests, --master, --state-dir, --state-max-age, --conntrack-cut-gone-tcp, --explorer, --service-metrics, --external-ip-allowed-cidrs, --hostname-override and the logging flags",
     ),
     (
         CUT_GONE_TCP,
@@ -89,6 +92,12 @@ pub(super) const OWN: [(&str, FlagKind, &str, &str); 16] = [
         FlagKind::Value,
         "duration",
         "How old what is remembered in --state-dir may be; 24h if not given",
+    ),
+    (
+        SERVICE_METRICS,
+        FlagKind::Value,
+        "number",
+        "Count connections by Service, from the rules' counters, and expose so many service ports (at most 1000) as metrics; 0, as without it, counts nothing",
     ),
     (
         "version",

@@ -3,6 +3,8 @@
 use super::{Flags, OWN};
 use config::KubeProxyConfiguration;
 use config::flags::{FLAGS, FlagKind};
+use proxy::MOST_SERVICE_METRICS;
+use std::num::NonZeroUsize;
 
 impl Flags {
     /// By name. `config` is what the flags made.
@@ -32,10 +34,19 @@ impl Flags {
             (Some(given), _) => given.clone(),
             (None, "healthz-port") => "10256".to_owned(),
             (None, "metrics-port") => "10249".to_owned(),
+            (None, super::SERVICE_METRICS) => "0".to_owned(),
             (None, "boot-id-file") => "/proc/sys/kernel/random/boot_id".to_owned(),
             (None, "machine-id-file") => "/etc/machine-id,/var/lib/dbus/machine-id".to_owned(),
             (None, _) if is_switch => "false".to_owned(),
             (None, _) => String::new(),
         }
+    }
+}
+
+/// How many service ports are counted as metrics; `None` for none.
+pub(super) fn service_metrics(text: &str) -> Result<Option<NonZeroUsize>, String> {
+    match text.parse::<usize>() {
+        Ok(number) if number <= MOST_SERVICE_METRICS => Ok(NonZeroUsize::new(number)),
+        _ => Err(format!("give a number from 0 (off) to {MOST_SERVICE_METRICS}")),
     }
 }

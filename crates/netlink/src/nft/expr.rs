@@ -318,10 +318,16 @@ pub(super) fn read_list(attrs: Attrs<'_>) -> Result<Vec<Expr<'_>>, DecodeError> 
 }
 
 fn read(element: Attr<'_>) -> Result<Expr<'_>, DecodeError> {
+    read_one(element.nest("expression"))
+}
+
+/// Reads one expression out of its nest.
+pub(super) fn read_one(attrs: Attrs<'_>) -> Result<Expr<'_>, DecodeError> {
     use uapi::expr as at;
-    let fields = Fields::<{ at::COUNT }>::read(element.nest("expression"))?;
+    let offset = attrs.offset();
+    let fields = Fields::<{ at::COUNT }>::read(attrs)?;
     let name = fields.need(at::NAME, fields.text(at::NAME)?)?;
     let raw = fields.bytes(at::DATA).unwrap_or_default();
-    let data = Attrs::new(raw, "expression data", element.offset);
+    let data = Attrs::new(raw, "expression data", offset);
     Ok(super::expr_read::known(name, data).unwrap_or(Expr::Other { name, raw }))
 }

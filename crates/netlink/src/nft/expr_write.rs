@@ -15,7 +15,8 @@ pub(super) fn write_list(writer: &mut MessageWriter<'_>, expressions: &[Expr<'_>
     });
 }
 
-fn write(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
+/// Writes one expression into a nest that is open.
+pub(super) fn write(writer: &mut MessageWriter<'_>, expression: &Expr<'_>) {
     writer.text(uapi::expr::NAME, name(expression));
     match *expression {
         // Without its nest: the bytes are one already.

@@ -1,5 +1,8 @@
 //! Sets, maps and their elements.
 
+use super::expr::{self, Expr};
+use super::expr_write;
+use super::objects::Counters;
 use super::request::NAME_LIMIT;
 use super::uapi::{self, msg};
 use super::verdict::Verdict;
@@ -201,6 +204,8 @@ pub struct Element<'a> {
     pub expires: Option<u64>,
     /// What the maker stored with it.
     pub userdata: &'a [u8],
+    /// Its counter, which every lookup that finds it moves. Other things than a counter are not told.
+    pub counter: Option<Counters>,
 }
 
 impl<'a> Element<'a> {
@@ -212,6 +217,7 @@ impl<'a> Element<'a> {
             data: None,
             expires: None,
             userdata: &[],
+            counter: None,
         }
     }
 
@@ -242,6 +248,13 @@ impl<'a> Element<'a> {
             data,
             expires: fields.u64(at::EXPIRATION)?,
             userdata: fields.bytes(at::USERDATA).unwrap_or_default(),
+            counter: match fields.nest(at::EXPRESSION, "element expression") {
+                Some(nest) => match expr::read_one(nest)? {
+                    Expr::Counter(counters) => Some(counters),
+                    _ => None,
+                },
+                None => None,
+            },
         })
     }
 
@@ -263,6 +276,11 @@ impl<'a> Element<'a> {
         }
         if !self.userdata.is_empty() {
             writer.bytes(at::USERDATA, self.userdata);
+        }
+        if let Some(counters) = self.counter {
+            writer.nest(at::EXPRESSION, |writer| {
+                expr_write::write(writer, &Expr::Counter(counters));
+            });
         }
     }
 }

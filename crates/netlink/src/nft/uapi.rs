@@ -91,6 +91,7 @@ pub(super) mod element {
     pub(crate) const DATA: u16 = 2;
     pub(crate) const EXPIRATION: u16 = 5;
     pub(crate) const USERDATA: u16 = 6;
+    pub(crate) const EXPRESSION: u16 = 7;
     pub(crate) const KEY_END: u16 = 10;
     pub(crate) const COUNT: usize = 12;
 }

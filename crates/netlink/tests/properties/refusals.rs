@@ -2,7 +2,7 @@
 
 use netlink::message::Messages;
 use netlink::nfnl::{Batch, Family};
-use netlink::nft::{self, Element, ElementData, SetChange};
+use netlink::nft::{self, Counters, Element, ElementData, SetChange};
 use proptest::prelude::*;
 
 proptest! {
@@ -11,6 +11,7 @@ proptest! {
         keys in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 1..20),
         data in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
         userdata in prop::collection::vec(any::<u8>(), 0..40),
+        counts in prop::option::of((any::<u64>(), any::<u64>())),
         goes in any::<bool>(),
     ) {
         let elements: Vec<Element<'_>> = keys
@@ -18,6 +19,7 @@ proptest! {
             .map(|key| Element {
                 data: data.as_deref().map(ElementData::Value),
                 userdata: &userdata,
+                counter: counts.map(|(packets, bytes)| Counters { packets, bytes }),
                 ..Element::of(key)
             })
             .collect();

@@ -283,7 +283,13 @@ async fn of_world(serving: &Serving, explorer: &Explorer, asked: AboutWorld) -> 
     let now = Duration::from_secs_f64(serving.now().wall.max(0.0));
     let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     match explorer.explored(now).await {
-        Ok(world) => explore::answer(world, asked).await,
+        Ok(world) => {
+            let counted = match &asked {
+                AboutWorld::Service(name) => serving.counted_of(name),
+                _ => None,
+            };
+            explore::answer(world, asked, counted).await
+        }
         Err(answer) => answer,
     }
 }

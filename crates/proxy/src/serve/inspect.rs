@@ -12,6 +12,7 @@ use axum::http::{HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
 use std::future::{Ready, ready};
+use std::num::NonZeroUsize;
 
 /// What the pages need to know that the configuration does not say.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,8 @@ pub struct PageOptions {
     pub verbosity: Verbosity,
     /// Whether there is an explorer.
     pub explorer: ExplorerPage,
+    /// How many service ports have metrics, if traffic is counted by Service (ADR 63).
+    pub service_metrics: Option<NonZeroUsize>,
 }
 
 /// Whether the metrics port has the explorer (ADR 61).

@@ -90,15 +90,15 @@ fn healthz(serving: &Serving, uri: &Uri) -> Response {
 
 async fn metrics_page(serving: Serving) -> Response {
     // Reading takes system calls; none of them waits for anybody, but they do not belong on the threads of the watches.
-    let readings = tokio::task::spawn_blocking(scrape::read)
-        .await
-        .unwrap_or_default();
+    let of_services = serving.clone();
+    let read = move || (scrape::read(), of_services.service_metrics());
+    let (readings, services) = tokio::task::spawn_blocking(read).await.unwrap_or_default();
     let mut record = serving.record();
     readings.put(&mut record.metrics);
     record.ages(serving.now());
     let body = record.metrics.text();
     drop(record);
-    exposition(&serving, body)
+    exposition(&serving, body + &services)
 }
 
 /// A page of metrics.

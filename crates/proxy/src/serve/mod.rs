@@ -25,6 +25,7 @@ mod record;
 mod registry;
 mod requests;
 mod scrape;
+mod service_counts;
 mod slis;
 mod zpages;
 
@@ -74,6 +75,8 @@ struct Inner {
     failed: kernel::FailedInputs,
     /// The explorer, when it was asked for.
     explorer: Option<explorer::Explorer>,
+    /// What is counted by Service, when that was asked for.
+    counts: Option<service_counts::ServiceCounts>,
 }
 
 /// What is counted anew.
@@ -107,7 +110,7 @@ impl Serving {
         node_name: Arc<str>,
         pages: &PageOptions,
     ) -> (Serving, HardFailure) {
-        let (serving, wanted) = Serving::new(config, node_name, pages.explorer);
+        let (serving, wanted) = Serving::new(config, node_name, pages);
         let (failed, failure) = mpsc::channel(2);
         let servers = [
             ("healthz", &config.healthz_bind_address, pages::router(&serving)),
@@ -137,7 +140,7 @@ impl Serving {
     fn new(
         config: &KubeProxyConfiguration,
         node_name: Arc<str>,
-        explorer: ExplorerPage,
+        pages: &PageOptions,
     ) -> (Serving, watch::Receiver<Wanted>) {
         let (wanted, receive) = watch::channel(Wanted::new());
         let patience = config.sync_periods().0.to_std() * 2;
@@ -146,7 +149,7 @@ impl Serving {
         let since_1970 = started_wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         record.programming = programming::Programming::since(since_1970);
         scrape::constants(&mut record.metrics, config);
-        let explorer = match explorer {
+        let explorer = match pages.explorer {
             ExplorerPage::Off => None,
             ExplorerPage::On => Some(explorer::Explorer::new(&config.mode, &node_name)),
         };
@@ -164,6 +167,7 @@ impl Serving {
             events: OnceLock::new(),
             failed: kernel::FailedInputs::default(),
             explorer,
+            counts: pages.service_metrics.map(service_counts::ServiceCounts::new),
         };
         (Serving(Arc::new(inner)), receive)
     }
@@ -268,6 +272,7 @@ impl Serving {
     /// The host's or the node's addresses may be others now: health-check node ports move along.
     pub(crate) fn addresses(&self, engine: &Engine) {
         self.explorer_addresses();
+        self.places_may_move(engine.facts());
         self.want_ports(engine.facts());
     }
 
@@ -280,6 +285,7 @@ impl Serving {
             settings: &settings,
             claims: snapshot.claims(),
         };
+        self.tell_places(snapshot, &context, what);
         // Pages are answered while a whole cluster is counted.
         let all = matches!(what, Recount::All).then(|| local::count(snapshot, &context));
         let mut record = self.record();

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 mod counts;
 mod explorer;
 mod inspect;
+mod service_counts;
 
 struct Answer {
     status: u16,
@@ -63,7 +64,7 @@ fn serving() -> Serving {
     Serving::new(
         &KubeProxyConfiguration::defaults(),
         "n1".into(),
-        ExplorerPage::Off,
+        &PageOptions::default(),
     )
     .0
 }
@@ -330,7 +331,7 @@ async fn a_port_that_is_taken_is_told_and_opened_once_it_is_free_and_closed_when
     let (serving, receive) = Serving::new(
         &KubeProxyConfiguration::defaults(),
         "n1".into(),
-        ExplorerPage::Off,
+        &PageOptions::default(),
     );
     tokio::spawn(node_ports::serve(serving.clone(), receive));
     let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,4 +1,5 @@
 use super::super::registry::Registry;
+use super::super::service_counts;
 use super::*;
 
 /// Name, type, labels, bounds, help.
@@ -259,7 +260,8 @@ fn is_exposed(mode: Mode, table: &[Row]) {
 
 #[test]
 fn our_metrics_stand_under_our_own_prefix_with_labels_in_order() {
-    for metric in OWN {
+    for metric in OWN.iter().chain(service_counts::METRICS) {
+        assert!(metric.labels.is_sorted(), "{}", metric.name);
         assert!(metric.name.starts_with("kubeproxy_rs_"), "{}", metric.name);
     }
     for metric in [all(Mode::Iptables), all(Mode::Nftables)].concat() {
@@ -270,7 +272,7 @@ fn our_metrics_stand_under_our_own_prefix_with_labels_in_order() {
 #[test]
 fn every_metric_of_ours_is_in_the_book_with_its_type_and_labels() {
     let book = include_str!("../../../../../docs/metrics.md");
-    for metric in OWN {
+    for metric in OWN.iter().chain(service_counts::METRICS) {
         let kind = match metric.shape {
             Shape::Counter => "counter",
             Shape::Gauge => "gauge",

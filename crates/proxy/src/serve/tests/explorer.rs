@@ -1,7 +1,7 @@
 //! The explorer on the metrics port, over HTTP.
 
 use super::{serving, up};
-use crate::serve::{ExplorerPage, Seen, Serving, explorer, metrics_pages};
+use crate::serve::{ExplorerPage, PageOptions, Seen, Serving, explorer, metrics_pages};
 use config::KubeProxyConfiguration;
 use engine::{Engine, EngineConfig, Event, Host, Report, StepSize};
 use model::object::{Kind, decode};
@@ -16,7 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 fn exploring() -> Serving {
-    Serving::new(&KubeProxyConfiguration::defaults(), "n1".into(), ExplorerPage::On).0
+    let pages = PageOptions {
+        explorer: ExplorerPage::On,
+        ..PageOptions::default()
+    };
+    Serving::new(&KubeProxyConfiguration::defaults(), "n1".into(), &pages).0
 }
 
 async fn metrics_port(serving: &Serving) -> SocketAddr {

@@ -2,7 +2,7 @@
 
 use super::{serving, up};
 use crate::Verbosity;
-use crate::serve::{ExplorerPage, PageOptions, Serving, inspect, metrics_pages, profile};
+use crate::serve::{PageOptions, Serving, inspect, metrics_pages, profile};
 use config::KubeProxyConfiguration;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ fn options() -> PageOptions {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),
         verbosity: Verbosity::new(2),
-        explorer: ExplorerPage::Off,
+        ..PageOptions::default()
     }
 }
 
@@ -72,7 +72,7 @@ fn profiling() -> Serving {
         enable_profiling: true,
         ..KubeProxyConfiguration::defaults()
     };
-    Serving::new(&config, "n1".into(), ExplorerPage::Off).0
+    Serving::new(&config, "n1".into(), &PageOptions::default()).0
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn statusz_names_the_pages_there_are() {
 async fn each_page_can_be_switched_off_by_its_gate() {
     let mut config = KubeProxyConfiguration::defaults();
     config.feature_gates.insert("ComponentFlagz".to_owned(), false);
-    let serving = Serving::new(&config, "n1".into(), ExplorerPage::Off).0;
+    let serving = Serving::new(&config, "n1".into(), &PageOptions::default()).0;
     let at = up(metrics_pages::router(&serving).merge(inspect::router(&serving, &options()))).await;
     assert_eq!(get(at, "/flagz").await.status, 404);
     let status = get(at, "/statusz").await.text();
