@@ -165,7 +165,7 @@ impl Failures {
         // A service that is refused again waits by itself, and is no sign that anything else would fail.
         let again = trouble.is_some_and(|trouble| trouble.failures > 1);
         if waits > 0 && !again {
-            self.blocked_until = now + self.backoff.wait(waits);
+            self.blocked_until = self.blocked_until.max(now + self.backoff.wait(waits));
         }
         let retry_at = match &about {
             About::Service(_) => trouble.map_or(now, |trouble| trouble.retry_at),

@@ -8,7 +8,8 @@
 //!                              +---- failed: read the elements it was about, smaller steps, wait
 //! ```
 //!
-//! A step is one transaction of the kernel, so that a failed one has changed nothing; what it said about our belief
+//! A step is one transaction of the kernel, but for what nothing leads to yet of a long one, so that a failed one has
+//! changed nothing that packets meet; what it said about our belief
 //! (something there that we took to be absent, or the other way round) is read by key.
 
 mod answer;

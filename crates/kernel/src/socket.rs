@@ -160,6 +160,12 @@ impl Socket {
         socket_send_buffer_size(&self.fd).map_or(0, |granted| granted.saturating_sub(32))
     }
 
+    /// Has the socket take so many bytes at most.
+    pub(crate) fn narrow(&self, bytes: usize) -> Result<(), SocketError> {
+        // The kernel doubles it.
+        set_socket_send_buffer_size(&self.fd, bytes / 2).map_err(|error| SocketError::Open(error.into()))
+    }
+
     /// A socket for questions to rtnetlink.
     pub(crate) fn route() -> Result<Socket, SocketError> {
         let socket = Self::open(None, &[])?;

@@ -306,6 +306,11 @@ fn role_of(rest: &str) -> Option<Role> {
     }
 }
 
+/// Whether upstream has no chain of this name: such a chain can be made beside what serves.
+pub fn is_ours_alone(chain: &Name) -> bool {
+    chain.as_str().contains('/')
+}
+
 /// A power of two that all slots of a list lie below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bound(u32);
@@ -322,9 +327,9 @@ impl Bound {
         self.0
     }
 
-    /// The next smaller one.
-    pub fn half(self) -> Option<Bound> {
-        (self.0 > 1).then_some(Bound(self.0 / 2))
+    /// Whether there is but one slot.
+    pub fn is_one(self) -> bool {
+        self.0 == 1
     }
 }
 

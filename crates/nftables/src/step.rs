@@ -7,7 +7,7 @@ use crate::names::{self, Role};
 use crate::pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One batch: the kernel carries out all of it or nothing.
+/// One batch: the kernel carries out all of it or nothing, but for sets and leaves ([`is_leaf`]) of a long one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Chains and sets, before elements.
@@ -31,7 +31,8 @@ pub enum FrameStep {
     Make(Frame),
     /// The same, and a table of the name that is there goes in the same batch.
     MakeAnew(Frame),
-    /// Makes what is not there yet. Rules of a chain that is there come behind its own.
+    /// Makes what is not there yet. Rules of a chain that is there come behind its own; a leaf ([`is_leaf`]) has its rules
+    /// in place of what is there.
     Extend(Frame),
     /// Gives chains these rules in place of theirs.
     Rewrite(Vec<Chain>),
@@ -39,6 +40,18 @@ pub enum FrameStep {
     DeleteChains(Vec<Name>),
     /// Deletes sets, which no rule uses.
     DeleteSets(Vec<Name>),
+}
+
+/// Whether a chain is one of ours alone that leads to no other: nothing that packets meet changes when it is made before
+/// anything leads to it, once or twice.
+pub fn is_leaf(chain: &Chain) -> bool {
+    let leads_on = |action: &Action| {
+        matches!(
+            action,
+            Action::Jump(_) | Action::Goto(_) | Action::JumpRandom(_) | Action::JumpHashed(_)
+        )
+    };
+    names::is_ours_alone(&chain.name) && !chain.rules.iter().flat_map(|rule| &rule.actions).any(leads_on)
 }
 
 /// What to read.
@@ -134,7 +147,7 @@ impl SeenFrame {
 /// How a frame comes to be another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameChange {
-    /// What to do, in one batch.
+    /// What to do, in one step.
     pub steps: Vec<FrameStep>,
     /// What is there then.
     pub then: Held,

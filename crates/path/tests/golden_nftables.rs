@@ -70,7 +70,7 @@ fn unfair(answer: &Answer) -> Option<String> {
         return Some(format!("chances sum to {sum}"));
     }
     let ways = f64::from(u32::try_from(chances.len()).expect("few ways"));
-    // The sixteen throws of ours leave less than 2^-16 of all packets to the lower half of the endpoints.
+    // The sixteen throws of ours leave less than 2^-16 of all packets to slot 0.
     let off = chances.iter().map(|chance| (chance - 1.0 / ways).abs());
     (off.fold(0.0, f64::max) > 2.0_f64.powi(-16)).then(|| "choices are not fair".to_owned())
 }

@@ -69,7 +69,7 @@ impl NftLoop {
         let mut services = Vec::new();
         for settling in work.settlings {
             self.held.remember(&settling);
-            self.gone(&settling);
+            self.taken_out(&settling);
             services.push(settling.name);
         }
         if let Some(elements) = work.node {
@@ -100,7 +100,7 @@ impl NftLoop {
     }
 
     /// What a step has taken out waits for nothing any more.
-    fn gone(&mut self, settling: &Settling) {
+    fn taken_out(&mut self, settling: &Settling) {
         if let Some(waiting) = self.retiring.get_mut(&settling.name) {
             for operation in &settling.change.now {
                 if let Operation::Delete(key, _) = operation {
@@ -180,14 +180,14 @@ impl NftLoop {
         for (rank, item) in work.items {
             self.runs.queue.push(rank, item);
         }
-        self.failed(failure, About::Step, now);
         match self.disturbed.at() {
             Some(at) => self.failures.block(at),
             None => self.need = Need::Everything,
         }
+        self.failed(failure, About::Step, now);
     }
 
-    /// Has read what a failed step leaves in doubt: a refused one has changed nothing, and shows that something is not
+    /// Has read what a failed step leaves in doubt: a refused one has changed nothing that packets meet, and shows that something is not
     /// as it was believed; of one without an answer nobody knows whether it was carried out.
     fn doubt(&mut self, work: &Work, alone: bool, cause: Cause) {
         let trusted = match cause {

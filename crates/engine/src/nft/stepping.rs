@@ -7,11 +7,11 @@ use crate::queue::{Item, Rank};
 use crate::world::World;
 use model::crossing::ClaimKey;
 use model::{DesiredNode, DesiredService, Family, FrontendKind, ServiceName};
-use nftables::ast::{Frame, Name, Value};
+use nftables::ast::{Frame, Value};
 use nftables::build::{self, Shapes};
 use nftables::diff::{Change, Operation};
 use nftables::held::{Frontend, Settling};
-use nftables::names::Kind;
+use nftables::names::{self, Kind};
 use nftables::step::{FrameStep, Held as HeldFrame, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -252,7 +252,7 @@ impl NftLoop {
     fn frame_wanted(&self, world: &World, node: &DesiredNode, shapes: &Shapes) -> Frame {
         let mut frame = build::frame(node, shapes, &world.service_cidrs());
         if self.taking_over == TakingOver::Filling {
-            frame.chains.retain(|chain| is_ours_alone(&chain.name));
+            frame.chains.retain(|chain| names::is_ours_alone(&chain.name));
         }
         frame
     }
@@ -303,11 +303,6 @@ fn heir_of(world: &World, family: Family, (kind, key): &Frontend) -> Option<Serv
     world
         .winner(ClaimKey::of(kind, *port, *protocol, family))
         .cloned()
-}
-
-/// Whether upstream has no chain of this name: such a chain can be made beside what serves.
-fn is_ours_alone(name: &Name) -> bool {
-    name.as_str().contains('/')
 }
 
 fn size_of(step: &Step) -> StepSize {

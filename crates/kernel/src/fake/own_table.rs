@@ -6,7 +6,7 @@ use nftables::ast::{Action, Base, Element, ElementKey, Match, Name, Rule, Set};
 use nftables::diff::Operation;
 use nftables::names::{self, Role};
 use nftables::pool::Pool;
-use nftables::step::{FrameStep, Observation, Reading, Seen, SeenChain, SeenFrame, SeenSet, Step};
+use nftables::step::{FrameStep, Observation, Reading, Seen, SeenChain, SeenFrame, SeenSet, Step, is_leaf};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One family's table.
@@ -165,6 +165,9 @@ impl FakeTables {
     }
 }
 
+/// Chains may lead into each other as deep as this (`NFT_JUMP_STACK_SIZE` counts the base chain); deeper is `EMLINK`.
+const DEEPEST: usize = 15;
+
 fn change_frame(table: &mut Option<FakeTable>, step: &FrameStep) -> Result<(), Refusal> {
     if matches!(step, FrameStep::Make(_)) && table.is_some() {
         return refuse(Errno::EEXIST, "the table");
@@ -195,6 +198,9 @@ fn change_frame(table: &mut Option<FakeTable>, step: &FrameStep) -> Result<(), R
                     });
                 if known.base != chain.base {
                     return refuse(Errno::EEXIST, &chain.name);
+                }
+                if is_leaf(chain) {
+                    known.rules.clear();
                 }
                 known.rules.extend(chain.rules.iter().cloned());
             }
@@ -251,7 +257,32 @@ impl FakeTable {
                 }
             }
         }
+        let mut known = BTreeMap::new();
+        for (name, _) in self.chains.iter().filter(|(_, chain)| chain.base.is_some()) {
+            if self.depth_below(name, DEEPEST, &mut known).is_none() {
+                return refuse(Errno(31), format!("chain {name}: too many links"));
+            }
+        }
         Ok(())
+    }
+
+    /// How deep chains lead into each other from this one; `None` for deeper than `most`.
+    fn depth_below<'a>(
+        &'a self,
+        name: &'a Name,
+        most: usize,
+        known: &mut BTreeMap<&'a Name, usize>,
+    ) -> Option<usize> {
+        if let Some(depth) = known.get(name) {
+            return (*depth <= most).then_some(*depth);
+        }
+        let rules = self.chains.get(name).map_or(&[][..], |chain| &chain.rules);
+        let mut depth = 0;
+        for next in rules.iter().flat_map(|rule| names_in(rule).0) {
+            depth = depth.max(1 + self.depth_below(next, most.checked_sub(1)?, known)?);
+        }
+        known.insert(name, depth);
+        Some(depth)
     }
 
     fn frame(&self) -> SeenFrame {

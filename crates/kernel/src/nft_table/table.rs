@@ -7,17 +7,23 @@ use super::refused::{self, NftCommitError};
 use crate::nft::family;
 use crate::socket::{Socket, SocketError};
 use model::Family;
-use netlink::nfnl::{Batch, OnlyNew};
+use netlink::nfnl::{Batch, BatchBytes, OnlyNew};
 use netlink::nft::{Change, SetChange};
 use netlink::{EncodeError, Errno};
-use nftables::ast::{Action, Chain, Frame, Name, Rule};
+use nftables::ast::{Chain, Frame, Name};
 use nftables::diff::Operation;
 use nftables::names::TABLE;
-use nftables::step::{FrameStep, Observation, Reading, Step};
+use nftables::step::{FrameStep, Observation, Reading, Step, is_leaf};
 use std::collections::BTreeMap;
 
-/// How many sets and chains a batch makes, when there are more: some 300 bytes each.
-const MOST_OBJECTS: usize = 1_000;
+/// Where the chains are that nothing leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaves {
+    /// In the batch, like all others.
+    Within,
+    /// In batches before it, with the sets.
+    MadeBefore,
+}
 
 /// The kernel's table of one family.
 pub struct NftTable {
@@ -37,53 +43,83 @@ impl NftTable {
         })
     }
 
-    /// Carries out a step, in one batch. Of a large frame, sets and chains that nothing leads to yet are made in
-    /// batches before it: thousands of them are more than a socket takes at once.
+    /// Carries out a step, in one batch. If that is more than the socket takes, what nothing leads to yet
+    /// ([`is_leaf`](nftables::step::is_leaf)) and sets are made in batches before it: thousands of slots come at once.
     ///
     /// # Errors
     /// When the kernel refuses it; nothing that packets meet has changed then. When its answer was lost, nobody knows.
     pub fn commit(&mut self, step: &Step) -> Result<(), NftCommitError> {
+        let whole = self.batch_of(step, Leaves::Within)?;
+        let Some(whole) = whole.finish() else {
+            return Ok(());
+        };
+        if whole.bytes.len() <= self.socket.room() {
+            return self.carry_out(&whole);
+        }
+        for part in &step.frame {
+            if let FrameStep::Extend(frame) = part {
+                self.make_ahead(frame)?;
+            }
+        }
+        let rest = self.batch_of(step, Leaves::MadeBefore)?;
+        rest.finish().map_or(Ok(()), |rest| self.carry_out(&rest))
+    }
+
+    fn batch_of(&mut self, step: &Step, leaves: Leaves) -> Result<Batch, EncodeError> {
         let mut batch = self.socket.batch(None);
         let mut id = 0;
         for part in &step.frame {
-            match part {
-                FrameStep::Extend(frame) if frame.sets.len() + frame.chains.len() > MOST_OBJECTS => {
-                    let (leaves, rest) = parted(frame);
-                    self.make_ahead(&leaves)?;
-                    self.extend(&mut batch, &rest, &mut id)?;
+            match (part, leaves) {
+                (FrameStep::Extend(frame), Leaves::MadeBefore) => {
+                    let rest = frame.chains.iter().filter(|chain| !is_leaf(chain));
+                    let rest: Vec<Chain> = rest.cloned().collect();
+                    self.chains(&mut batch, &rest, &mut id)?;
                 }
-                part => self.frame(&mut batch, part, &mut id)?,
+                (part, _) => self.frame(&mut batch, part, &mut id)?,
             }
         }
         self.elements(&mut batch, &step.elements)?;
-        self.carry_out(batch)
+        Ok(batch)
     }
 
-    /// Makes sets, and chains that nothing leads to. Twice is as good as once.
-    fn make_ahead(&mut self, leaves: &Frame) -> Result<(), NftCommitError> {
-        for sets in leaves.sets.chunks(MOST_OBJECTS) {
-            let mut batch = self.socket.batch(None);
-            for set in sets {
-                encode::set(&mut batch, self.family, set)?;
-            }
-            self.carry_out(batch)?;
+    /// Makes the sets of a frame and the chains that nothing leads to. Twice is as good as once.
+    fn make_ahead(&mut self, frame: &Frame) -> Result<(), NftCommitError> {
+        let mut batch = self.socket.batch(None);
+        for set in &frame.sets {
+            encode::set(&mut batch, self.family, set)?;
+            batch = self.sent_if_long(batch)?;
         }
-        for chains in leaves.chains.chunks(MOST_OBJECTS) {
-            let mut batch = self.socket.batch(None);
-            self.rewrite(&mut batch, chains, &mut 0)?;
-            self.carry_out(batch)?;
+        for chain in frame.chains.iter().filter(|chain| is_leaf(chain)) {
+            self.chains(&mut batch, std::slice::from_ref(chain), &mut 0)?;
+            batch = self.sent_if_long(batch)?;
         }
-        Ok(())
+        batch.finish().map_or(Ok(()), |last| self.carry_out(&last))
     }
 
-    fn carry_out(&mut self, batch: Batch) -> Result<(), NftCommitError> {
-        let Some(batch) = batch.finish() else {
-            return Ok(());
-        };
-        self.socket.carry_out(&batch).map_err(|error| {
-            let refused = refused::of(self.family, &batch, &error);
+    /// A new batch once there is no more room than for as much again.
+    fn sent_if_long(&mut self, batch: Batch) -> Result<Batch, NftCommitError> {
+        if batch.byte_count() < self.socket.room() / 2 {
+            return Ok(batch);
+        }
+        if let Some(full) = batch.finish() {
+            self.carry_out(&full)?;
+        }
+        Ok(self.socket.batch(None))
+    }
+
+    fn carry_out(&mut self, batch: &BatchBytes) -> Result<(), NftCommitError> {
+        self.socket.carry_out(batch).map_err(|error| {
+            let refused = refused::of(self.family, batch, &error);
             NftCommitError { refused, error }
         })
+    }
+
+    /// Has the socket take so many bytes at most, as where large buffers are not allowed.
+    ///
+    /// # Errors
+    /// When the socket does not take the setting.
+    pub fn narrow(&mut self, bytes: usize) -> Result<(), SocketError> {
+        self.socket.narrow(bytes)
     }
 
     /// How many elements a batch may have so that the socket takes it, whatever they are. In a user namespace that is
@@ -182,15 +218,23 @@ impl NftTable {
         }
     }
 
-    /// All chains come before all rules, since rules name chains.
     fn extend(&self, batch: &mut Batch, frame: &Frame, id: &mut u32) -> Result<(), EncodeError> {
         for set in &frame.sets {
             encode::set(batch, self.family, set)?;
         }
-        for chain in &frame.chains {
+        self.chains(batch, &frame.chains, id)
+    }
+
+    /// All chains come before all rules, since rules name chains. What a step that failed has left in a chain that
+    /// nothing leads to goes.
+    fn chains(&self, batch: &mut Batch, chains: &[Chain], id: &mut u32) -> Result<(), EncodeError> {
+        for chain in chains {
             encode::chain(batch, self.family, chain)?;
+            if is_leaf(chain) {
+                self.flush(batch, &chain.name)?;
+            }
         }
-        self.rules(batch, &frame.chains, id)
+        self.rules(batch, chains, id)
     }
 
     fn rules(&self, batch: &mut Batch, chains: &[Chain], id: &mut u32) -> Result<(), EncodeError> {
@@ -258,25 +302,4 @@ impl NftTable {
         }
         Ok(())
     }
-}
-
-/// What can be made before anything leads there, and the rest: the sets and the chains that lead nowhere themselves.
-fn parted(frame: &Frame) -> (Frame, Frame) {
-    let leads_on = |chain: &Chain| chain.base.is_some() || chain.rules.iter().any(leads_on);
-    let (rest, leaves) = frame.chains.iter().cloned().partition(leads_on);
-    let of = |sets, chains| Frame {
-        family: frame.family,
-        sets,
-        chains,
-    };
-    (of(frame.sets.clone(), leaves), of(Vec::new(), rest))
-}
-
-fn leads_on(rule: &Rule) -> bool {
-    rule.actions.iter().any(|action| {
-        matches!(
-            action,
-            Action::Jump(_) | Action::Goto(_) | Action::JumpRandom(_) | Action::JumpHashed(_)
-        )
-    })
 }

@@ -38,15 +38,6 @@ impl Choice {
             Choice::Hashed => None,
         }
     }
-
-    /// The same choice among half of the slots.
-    fn half(self) -> Option<Choice> {
-        match self {
-            Choice::Random(bound) => bound.half().map(Choice::Random),
-            Choice::Sticky(bound, timeout) => Some(Choice::Sticky(bound.half()?, timeout)),
-            Choice::Hashed => None,
-        }
-    }
 }
 
 /// The shapes that chains are made for.
@@ -71,7 +62,6 @@ pub const RULE_COMMENTS: [&str; 6] = [
 
 /// The frame for a node and its shapes. `service_cidrs` are the networks that cluster IPs come from, if known.
 pub fn frame(node: &DesiredNode, shapes: &Shapes, service_cidrs: &[IpNet]) -> Frame {
-    let shapes = with_halves(shapes);
     let mut sets = shared_sets(node);
     let mut chains = Vec::new();
     for kind in Kind::ALL {
@@ -115,19 +105,6 @@ pub fn node_elements(node: &DesiredNode) -> Elements {
             (key, Element::default())
         })
         .collect()
-}
-
-/// A shape's chain falls back to that of the next smaller bound.
-fn with_halves(shapes: &Shapes) -> Shapes {
-    let mut all = shapes.clone();
-    for shape in shapes {
-        let mut choice = shape.choice;
-        while let Some(half) = choice.half() {
-            choice = half;
-            all.insert(Shape { choice, ..*shape });
-        }
-    }
-    all
 }
 
 pub(super) fn plain(name: Name, key: &'static [Part], comment: &'static str) -> Set {
