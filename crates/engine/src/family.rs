@@ -107,7 +107,7 @@ impl FamilyLoop {
             step_limit: config.step_services.max(1),
             step_most: config.step_services.max(1),
             next_look: Duration::ZERO,
-            disturbed: Disturbed::default(),
+            disturbed: Disturbed::new(config.seed),
             verifying: None,
             generation: None,
             reports: Vec::new(),

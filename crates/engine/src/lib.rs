@@ -75,7 +75,8 @@ pub struct EngineConfig {
     /// How many elements one step of nftables mode writes at most, but for those of a single service that do not fit
     /// otherwise: 10,000, about 1 MiB. A host that grants smaller socket buffers has smaller steps.
     pub step_elements: usize,
-    /// Seeds the spread of waits, so that nodes do not try together.
+    /// Seeds the spread of waits, so that nodes do not try together, nor two processes of one. With 0 looks at what others
+    /// did come as soon as they can.
     pub seed: u64,
 }
 

@@ -154,7 +154,7 @@ impl NftLoop {
             out: None,
             step_limit: config.step_services.max(1),
             next_look: Duration::ZERO,
-            disturbed: Disturbed::default(),
+            disturbed: Disturbed::new(config.seed),
             gone: None,
             looking: false,
             strays_since: None,

@@ -34,7 +34,28 @@ impl Pace {
 pub struct Backoff {
     first: Duration,
     most: Duration,
-    seed: u64,
+    spread: Spread,
+}
+
+/// Numbers by which waits differ from process to process (`SplitMix64`).
+#[derive(Clone, Debug)]
+pub struct Spread(u64);
+
+impl Spread {
+    /// Other seeds give other numbers.
+    pub fn new(seed: u64) -> Spread {
+        Spread(seed)
+    }
+
+    /// The next number, from 0 up to 1.
+    pub fn fraction(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let top = u32::try_from((z ^ (z >> 31)) >> 32).expect("invariant: half of 64 bits");
+        f64::from(top) / 4_294_967_296.0
+    }
 }
 
 impl Backoff {
@@ -43,7 +64,7 @@ impl Backoff {
         Backoff {
             first: first.min(most),
             most,
-            seed,
+            spread: Spread::new(seed),
         }
     }
 
@@ -51,17 +72,7 @@ impl Backoff {
     pub fn wait(&mut self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
         let wait = self.first.saturating_mul(1 << doublings).min(self.most);
-        wait.mul_f64(1.0 - self.spread() / 4.0)
-    }
-
-    /// A number from 0 up to 1 (`SplitMix64`).
-    fn spread(&mut self) -> f64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let top = u32::try_from((z ^ (z >> 31)) >> 32).expect("invariant: half of 64 bits");
-        f64::from(top) / 4_294_967_296.0
+        wait.mul_f64(1.0 - self.spread.fraction() / 4.0)
     }
 }
 

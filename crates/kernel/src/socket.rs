@@ -91,6 +91,7 @@ impl SocketError {
                 Errno::EPERM | Errno(13) => FailureKind::Denied,
                 Errno::ERESTART | Errno::EINTR | Errno::EAGAIN | Errno::EBUSY => FailureKind::Busy,
                 Errno::ENOENT | Errno::EINVAL | Errno::EEXIST | Errno::EOPNOTSUPP => FailureKind::Refused,
+                Errno::ENOMEM => FailureKind::System,
                 _ => FailureKind::Other,
             },
             SocketError::Garbled(_) => FailureKind::Garbled,
@@ -105,9 +106,9 @@ impl SocketError {
             {
                 FailureKind::Denied
             }
-            // Nothing has been said to the kernel yet.
-            SocketError::Open(_) => FailureKind::System,
-            SocketError::Send(_) | SocketError::Receive(_) | SocketError::Lost => FailureKind::Other,
+            // Nothing has been said to the kernel yet: there is no memory, or there are no more files.
+            SocketError::Open(_) | SocketError::Send(_) => FailureKind::System,
+            SocketError::Receive(_) | SocketError::Lost => FailureKind::Other,
         }
     }
 

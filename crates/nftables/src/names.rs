@@ -327,9 +327,9 @@ impl Bound {
         self.0
     }
 
-    /// Whether there is but one slot.
-    pub fn is_one(self) -> bool {
-        self.0 == 1
+    /// The next smaller one.
+    pub fn half(self) -> Option<Bound> {
+        (self.0 > 1).then_some(Bound(self.0 / 2))
     }
 }
 

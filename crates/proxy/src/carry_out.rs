@@ -110,16 +110,19 @@ fn observe(
     })
 }
 
-/// Whether everything of the family would fail now, or just what was asked.
 fn failure(kind: FailureKind, error: &dyn std::fmt::Display) -> Failure {
-    let cause = match kind.lies_in() {
+    Failure {
+        cause: cause(kind),
+        text: error.to_string(),
+    }
+}
+
+/// Whether everything of the family would fail now, or just what was asked.
+pub(crate) fn cause(kind: FailureKind) -> Cause {
+    match kind.lies_in() {
         LiesIn::Host => Cause::Host,
         LiesIn::Busy => Cause::Busy,
         LiesIn::Content => Cause::Content,
         LiesIn::Size => Cause::Size,
-    };
-    Failure {
-        cause,
-        text: error.to_string(),
     }
 }

@@ -23,6 +23,7 @@ use kernel::{LiveKernel, TableWatch};
 use model::object::Kind;
 use model::snapshot::Change;
 use model::{Family, NodeFacts, PerFamily};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
@@ -98,7 +99,8 @@ impl Control {
             min_sync: min_sync.to_std(),
             sync_period: sync_period.to_std(),
             step_elements: own_table::step_elements(),
-            seed: u64::from(std::process::id()),
+            // In a container the process is always number 1.
+            seed: RandomState::new().hash_one(std::process::id()),
             ..EngineConfig::default()
         };
         let mut flows = Flows::new(options.tcp, settings.clone(), serving.clone());

@@ -1,13 +1,12 @@
 //! Nftables mode at the kernel's side: one thread per family that has its table to itself, and what is told of others'
 //! commits to it.
 
-use crate::carry_out::Worker;
+use crate::carry_out::{self, Worker};
 use crate::drift::Source;
 use crate::thread::ThreadError;
 use engine::{Answer, Cause, Effect, Event, Failure, Foreign, ForeignExtent};
 use kernel::{
-    FailureKind, ForeignCommit, NftCommitError, NftTable, Refused, SocketError, TableTouched, TableWatch,
-    TouchedExtent,
+    ForeignCommit, NftCommitError, NftTable, Refused, SocketError, TableTouched, TableWatch, TouchedExtent,
 };
 use model::{Family, PerFamily};
 use std::sync::Arc;
@@ -95,12 +94,9 @@ fn failure(error: &SocketError) -> Failure {
 
 /// Where an answer was lost nobody knows what was carried out; the engine reads that for causes in the host.
 fn cause(error: &SocketError) -> Cause {
-    match error.kind() {
-        _ if matches!(error, SocketError::Lost) => Cause::Host,
-        FailureKind::Refused | FailureKind::Garbled | FailureKind::Other => Cause::Content,
-        FailureKind::TooLarge => Cause::Size,
-        FailureKind::Busy => Cause::Busy,
-        _ => Cause::Host,
+    match error {
+        SocketError::Lost => Cause::Host,
+        error => carry_out::cause(error.kind()),
     }
 }
 

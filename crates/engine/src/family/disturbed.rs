@@ -1,9 +1,11 @@
 //! Somebody else wrote into the tables: what has to be looked at, and how often that is put right.
 
 use crate::disturbance::{Disturbance, Extent, Merge};
+use crate::pace::Spread;
 use std::time::Duration;
 
-/// How long after a commit its chains are looked at: who writes one rule often writes more.
+/// How long after a commit its chains are looked at, and twice as long at most: who writes one rule often writes more. Two of
+/// ours that see the same at the same time would both put it right, both take the double back, and so on for ever.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// Between two looks at least: somebody who writes all the time and does no harm costs a look each half second.
@@ -28,9 +30,19 @@ pub(crate) struct Disturbed<W = Disturbance> {
     /// Repairs, none of them a quiet time after the one before.
     streak: u32,
     last_repair: Option<Duration>,
+    /// By what looks come later than they could; `None`: by nothing.
+    spread: Option<Spread>,
 }
 
 impl<W: Merge + Default> Disturbed<W> {
+    /// Nothing yet. `seed`: of [`crate::EngineConfig`].
+    pub(crate) fn new(seed: u64) -> Self {
+        Disturbed {
+            spread: (seed != 0).then(|| Spread::new(seed)),
+            ..Disturbed::default()
+        }
+    }
+
     /// Something happened. `most`: the longest wait.
     pub(crate) fn note(&mut self, disturbance: W, now: Duration, most: Duration) {
         self.waiting.merge(disturbance);
@@ -41,7 +53,9 @@ impl<W: Merge + Default> Disturbed<W> {
                 .min(most)
                 .max(BETWEEN_LOOKS);
             let rested = self.last_look.map_or(now, |last| last + self.look_took + rest);
-            self.at = Some(self.earliest(now, most).max(now + DEBOUNCE).max(rested));
+            let later = self.spread.as_mut().map_or(0.0, Spread::fraction);
+            let first = self.earliest(now, most).max(now + DEBOUNCE).max(rested);
+            self.at = Some(first + DEBOUNCE.mul_f64(later));
         }
     }
 
@@ -172,6 +186,27 @@ mod tests {
         assert_eq!(disturbed.repaired(secs(11), MOST), Some(secs(2)));
         assert_eq!(disturbed.repaired(secs(12), MOST), Some(secs(1)));
         assert_eq!(disturbed.repaired(secs(13), MOST), Some(secs(4)));
+    }
+
+    #[test]
+    fn two_that_see_the_same_look_at_other_times() {
+        let looks = |seed| {
+            let mut disturbed: Disturbed = Disturbed::new(seed);
+            let mut look = |at| {
+                disturbed.note(Disturbance::everything(None), secs(at), MOST);
+                let looked = disturbed.at().expect("a look");
+                disturbed.take(looked);
+                looked.saturating_sub(secs(at))
+            };
+            [look(10), look(20), look(30)]
+        };
+        let (one, other) = (looks(1), looks(2));
+        assert!(one.iter().zip(&other).all(|(one, other)| one != other));
+        assert!(
+            one.iter()
+                .chain(&other)
+                .all(|wait| (DEBOUNCE..2 * DEBOUNCE).contains(wait))
+        );
     }
 
     #[test]

@@ -38,6 +38,15 @@ impl Choice {
             Choice::Hashed => None,
         }
     }
+
+    /// The same choice among half of the slots.
+    fn half(self) -> Option<Choice> {
+        match self {
+            Choice::Random(bound) => bound.half().map(Choice::Random),
+            Choice::Sticky(bound, timeout) => Some(Choice::Sticky(bound.half()?, timeout)),
+            Choice::Hashed => None,
+        }
+    }
 }
 
 /// The shapes that chains are made for.
@@ -62,6 +71,7 @@ pub const RULE_COMMENTS: [&str; 6] = [
 
 /// The frame for a node and its shapes. `service_cidrs` are the networks that cluster IPs come from, if known.
 pub fn frame(node: &DesiredNode, shapes: &Shapes, service_cidrs: &[IpNet]) -> Frame {
+    let shapes = with_halves(shapes);
     let mut sets = shared_sets(node);
     let mut chains = Vec::new();
     for kind in Kind::ALL {
@@ -105,6 +115,19 @@ pub fn node_elements(node: &DesiredNode) -> Elements {
             (key, Element::default())
         })
         .collect()
+}
+
+/// Smaller bounds are made with a larger one, so that a list that shrinks finds them.
+fn with_halves(shapes: &Shapes) -> Shapes {
+    let mut all = shapes.clone();
+    for shape in shapes {
+        let mut choice = shape.choice;
+        while let Some(half) = choice.half() {
+            choice = half;
+            all.insert(Shape { choice, ..*shape });
+        }
+    }
+    all
 }
 
 pub(super) fn plain(name: Name, key: &'static [Part], comment: &'static str) -> Set {

@@ -92,7 +92,7 @@ pub(super) fn picks(shape: Shape, chains: &mut Vec<Chain>) {
             chains.push(chain(kind.try_one(bound), vec![always(die(targets))]));
             let mut rules = vec![always(Action::Jump(kind.try_one(bound))); throws(bound)];
             // Invariant: slot 0 of such a list is taken (`slots_hold_the_list_and_some_slot_is_taken_all_the_time`).
-            rules.extend((!bound.is_one()).then(|| always(Action::Goto(kind.to(0)))));
+            rules.extend(bound.half().map(|_| always(Action::Goto(kind.to(0)))));
             chains.push(chain(kind.pick(bound), rules));
         }
         Choice::Sticky(bound, timeout) => {
@@ -121,7 +121,7 @@ fn die(mut chains: Vec<Name>) -> Action {
 }
 
 fn throws(bound: Bound) -> usize {
-    if bound.is_one() { 1 } else { THROWS }
+    if bound.half().is_none() { 1 } else { THROWS }
 }
 
 /// A client that a slot knows goes there, and comes back forgotten if nobody is in the slot.
