@@ -8,6 +8,7 @@
 //!
 //! Objects are not kept, only hashes of their text: a file is read again for an object that another file had covered.
 
+use super::place::Place;
 use super::read::{FileReading, ManifestError, double, manifests_in, read_file, twice};
 use crate::{Kind, SourceEvent};
 use model::object::{Object, ObjectRef};
@@ -18,7 +19,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// A file's identity and version. A file replaced by rename has another inode; one written to has another time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,24 +62,6 @@ enum Hold {
     LetGo,
     /// It was said; from now on a damaged file keeps what it said.
     Over,
-}
-
-/// What a path leads to. A file is replaced by renaming another over it, so that any file will do; a folder is this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    File,
-    /// Device, inode, and when it was made: an inode's number is given to the next folder.
-    Folder(u64, u64, Option<SystemTime>),
-}
-
-impl Place {
-    fn of(meta: &Metadata) -> Self {
-        if meta.is_dir() {
-            Place::Folder(meta.dev(), meta.ino(), meta.created().ok())
-        } else {
-            Place::File
-        }
-    }
 }
 
 /// A file or folder being followed.

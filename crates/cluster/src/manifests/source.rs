@@ -4,6 +4,7 @@
 //! network file system, a folder that was replaced, no inotify watches left).
 
 use super::folder::{Folder, Scan};
+use super::place::Place;
 use super::read::{ManifestError, cannot_read};
 use super::unrest::{Stir, Unrest};
 use crate::state::KernelRules;
@@ -11,7 +12,6 @@ use crate::{Delivery, Health, Kind, SourceEvent};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,8 +142,8 @@ impl Source {
 
 /// An inotify watch on a folder.
 struct Ear {
-    /// Device and inode of the folder; a folder that was replaced has another.
-    folder: Option<(u64, u64)>,
+    /// The folder; one that was put in its place is another, of which the watch hears nothing.
+    place: Option<Place>,
     /// Keeps the watch up. `None` without inotify.
     _watcher: Option<RecommendedWatcher>,
     stirs: UnboundedReceiver<(PathBuf, Stir)>,
@@ -151,17 +151,17 @@ struct Ear {
 
 impl Ear {
     fn on(path: &Path) -> Self {
-        let folder = identity(path);
+        let place = watched_place(path);
         let (watcher, stirs) = watch(folder_of(path));
         Ear {
-            folder,
+            place,
             _watcher: watcher,
             stirs,
         }
     }
 
     fn is_on(&self, path: &Path) -> bool {
-        self.folder.is_some() && self.folder == identity(path)
+        self.place.is_some() && self.place == watched_place(path)
     }
 }
 
@@ -174,9 +174,10 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let meta = std::fs::metadata(folder_of(path)).ok()?;
-    Some((meta.dev(), meta.ino()))
+fn watched_place(path: &Path) -> Option<Place> {
+    std::fs::metadata(folder_of(path))
+        .ok()
+        .map(|meta| Place::of(&meta))
 }
 
 /// Watches a folder. Without inotify, looking now and then must do.
@@ -318,4 +319,28 @@ fn health(told: &mut Told, scan: &Result<Scan, ManifestError>) -> Option<Health>
         failures,
         since: now - since,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The number of a folder that went is often given to the next one.
+    #[test]
+    fn a_watch_is_not_on_a_folder_that_was_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        for attempt in 0..5 {
+            fs::create_dir(&path).unwrap();
+            let ear = Ear::on(&path);
+            assert!(ear.is_on(&path), "{attempt}");
+            // File systems' clocks tick every few milliseconds.
+            std::thread::sleep(Duration::from_millis(20));
+            fs::remove_dir(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            assert!(!ear.is_on(&path), "{attempt}");
+            fs::remove_dir(&path).unwrap();
+        }
+    }
 }
