@@ -13,6 +13,7 @@ use cluster::state::KernelRules;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -345,6 +346,36 @@ async fn a_damaged_file_at_the_start_holds_up_nothing_when_the_kernel_has_no_rul
             first.iter().any(|line| line == "apply default/a"),
             "{what}: {first:?}"
         );
+    }
+}
+
+/// How often the kernel was asked; of one test.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// By a clock that runs ahead whenever everybody waits.
+#[tokio::test(start_paused = true)]
+async fn while_a_start_is_held_the_kernel_is_asked_once_a_minute_and_never_for_an_empty_folder() {
+    let rules = || {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        KernelRules::Present
+    };
+    let nothing: Deed = ("no file", |_| {});
+    for (what, damage) in DAMAGES.into_iter().chain([nothing]) {
+        let dir = tempfile::tempdir().unwrap();
+        // A look comes each five seconds.
+        let expected = if what == nothing.0 { 0..=0 } else { 55..=60 };
+        if what != nothing.0 {
+            fs::write(dir.path().join("a.yaml"), service("a", 1)).unwrap();
+        }
+        damage(&dir.path().join("b.yaml"));
+        ASKED.store(0, Ordering::Relaxed);
+        let mut said = Watched::start_beside(dir.path(), Duration::from_secs(5), rules);
+        let until = tokio::time::Instant::now() + Duration::from_secs(3_570);
+        while let Ok(Some(event)) = tokio::time::timeout_at(until, said.events.recv()).await {
+            assert!(!matches!(event, SourceEvent::Synced(_)), "{what}");
+        }
+        let asked = ASKED.load(Ordering::Relaxed);
+        assert!(expected.contains(&asked), "{what}: {asked}");
     }
 }
 

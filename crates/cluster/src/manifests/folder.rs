@@ -84,8 +84,25 @@ pub(super) enum Scan {
     Same,
     /// At least one file was read or went.
     News,
-    /// It is not known yet what there is: what is wrong with the first of the files that cannot be read.
-    Held(String),
+    /// It is not known yet what there is.
+    Held(Held),
+}
+
+/// Why it is not known yet what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// There are no files: there is no rest that could be served without what is missing.
+    NoFiles(String),
+    /// What is wrong with the first of the files that cannot be read.
+    Unreadable(String),
+}
+
+impl Held {
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Held::NoFiles(words) | Held::Unreadable(words) => words,
+        }
+    }
 }
 
 /// Objects read in this scan.
@@ -106,10 +123,7 @@ impl Folder {
 
     /// Nobody loses by what cannot be read: the rest is complete.
     pub(super) fn let_go(&mut self) {
-        // Of an empty folder there is no rest.
-        if !self.files.is_empty() {
-            self.hold = Hold::LetGo;
-        }
+        self.hold = Hold::LetGo;
     }
 
     /// Whether nothing at all could be read, of files that are there.
@@ -156,8 +170,8 @@ impl Folder {
         } else if self.hold == Hold::Over {
             return Ok(Ok(Scan::Same));
         }
-        if let Some(wrong) = self.held_by() {
-            return Ok(Ok(Scan::Held(wrong)));
+        if let Some(held) = self.held_by() {
+            return Ok(Ok(Scan::Held(held)));
         }
         self.hold = Hold::Over;
         for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
@@ -177,15 +191,20 @@ impl Folder {
         })
     }
 
-    /// Why it is not known yet what there is.
-    fn held_by(&self) -> Option<String> {
-        if self.hold != Hold::On {
-            return None;
+    fn held_by(&self) -> Option<Held> {
+        match self.hold {
+            Hold::Over => None,
+            Hold::On | Hold::LetGo if self.files.is_empty() => {
+                let path = self.path.display().to_string();
+                Some(Held::NoFiles(crate::chain(&ManifestError::NoFiles { path })))
+            }
+            Hold::On => self.wrong().map(Held::Unreadable),
+            Hold::LetGo => None,
         }
-        if self.files.is_empty() {
-            let path = self.path.display().to_string();
-            return Some(crate::chain(&ManifestError::NoFiles { path }));
-        }
+    }
+
+    /// What is wrong with the first of the files that cannot be read.
+    fn wrong(&self) -> Option<String> {
         self.files.values().find_map(|state| state.wrong.clone())
     }
 
