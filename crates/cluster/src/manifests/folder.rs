@@ -2,7 +2,7 @@
 //!
 //! * A file that becomes malformed keeps what it said before, with one warning until it changes again.
 //! * A file that goes takes its objects with it. A folder that goes does not, nor one that another is put in place of:
-//!   what was said stays until a file of the new one has been read.
+//!   what was said stays until every file of the new one has been read and nobody is at any.
 //! * At the start nothing is complete while a file cannot be read, unless [`Folder::let_go`] says so.
 //! * An object in two files is what the later file in order of name says, as after `kubectl apply`.
 //!
@@ -71,6 +71,8 @@ pub(super) struct Folder {
     node: Arc<str>,
     /// Where what was said comes from; `None` before the first scan.
     place: Option<Place>,
+    /// What was found in its place, as of the last scan.
+    next: Option<Place>,
     hold: Hold,
     files: BTreeMap<Arc<Path>, FileState>,
     /// What was told, and from which file.
@@ -115,6 +117,7 @@ impl Folder {
             path,
             node,
             place: None,
+            next: None,
             hold: Hold::On,
             files: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -153,19 +156,22 @@ impl Folder {
                 news = true;
             }
         }
-        if self.place.is_some_and(|known| known != place) && !self.any_read(&paths, restless) {
+        let is_other = self.place.is_some_and(|known| known != place);
+        if is_other && let Some(why) = self.not_yet(place, &paths, restless) {
+            self.next = Some(place);
             return Ok(Err(ManifestError::Replaced {
                 path: self.path.display().to_string(),
+                why,
             }));
         }
-        self.place = Some(place);
+        (self.place, self.next) = (Some(place), None);
         let before = self.files.len();
         self.files.retain(|path, _| {
             let listed = paths.binary_search_by(|listed| listed.as_path().cmp(path));
             // One that is being replaced may be gone for a moment.
             listed.is_ok() || restless.contains(&**path)
         });
-        if news || self.files.len() != before {
+        if news || is_other || self.files.len() != before {
             self.tell(fresh, say)?;
         } else if self.hold == Hold::Over {
             return Ok(Ok(Scan::Same));
@@ -180,26 +186,37 @@ impl Folder {
         Ok(Ok(Scan::News))
     }
 
-    /// Whether at least one of these files is there and whole, as it was last looked at.
-    fn any_read(&self, paths: &[PathBuf], restless: &BTreeSet<PathBuf>) -> bool {
-        paths.iter().any(|path| {
-            let now = fs::metadata(path).ok().map(|meta| Stamp::of(&meta));
-            let state = self.files.get(path.as_path());
-            !restless.contains(path)
-                && now.is_some()
-                && state.is_some_and(|state| state.stamp == now && state.wrong.is_none())
-        })
+    /// Why these files, of another place than before, do not count yet.
+    fn not_yet(&self, place: Place, paths: &[PathBuf], restless: &BTreeSet<PathBuf>) -> Option<String> {
+        // Whoever watches has to be on the new folder before it is known that nobody is at it.
+        if self.next != Some(place) || !restless.is_empty() {
+            return Some("somebody may still be writing".to_owned());
+        }
+        if paths.is_empty() {
+            return Some(self.no_files());
+        }
+        paths.iter().find_map(|path| self.not_whole(path))
+    }
+
+    /// Why a file is not whole, as it is now.
+    fn not_whole(&self, path: &Path) -> Option<String> {
+        let now = fs::metadata(path).ok().map(|meta| Stamp::of(&meta));
+        match self.files.get(path) {
+            Some(state) if state.stamp == now => state.wrong.clone(),
+            _ => Some(format!("{}: has just changed", path.display())),
+        }
+    }
+
+    fn no_files(&self) -> String {
+        let path = self.path.display().to_string();
+        crate::chain(&ManifestError::NoFiles { path })
     }
 
     fn held_by(&self) -> Option<Held> {
         match self.hold {
-            Hold::Over => None,
-            Hold::On | Hold::LetGo if self.files.is_empty() => {
-                let path = self.path.display().to_string();
-                Some(Held::NoFiles(crate::chain(&ManifestError::NoFiles { path })))
-            }
+            Hold::On | Hold::LetGo if self.files.is_empty() => Some(Held::NoFiles(self.no_files())),
             Hold::On => self.wrong().map(Held::Unreadable),
-            Hold::LetGo => None,
+            Hold::LetGo | Hold::Over => None,
         }
     }
 

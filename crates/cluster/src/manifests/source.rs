@@ -132,11 +132,13 @@ impl Source {
         loop {
             if !ear.is_on(&options.path) {
                 ear = Ear::on(&options.path);
+                unrest.note_folder(Instant::now(), &options);
+                restless.insert(PathBuf::new());
             }
-            let Some(looked) = looker.look(folder, restless).await else {
+            let Some(seen) = looker.look(folder, restless).await else {
                 return;
             };
-            folder = looked;
+            folder = seen;
             tokio::select! {
                 left = settled(&mut ear.stirs, &mut unrest, &options) => restless = left,
                 () = looker.out.closed() => return,
