@@ -72,7 +72,7 @@ impl Sweeper {
 
     /// Starts the thread, unless it runs; it sweeps at once, or when it is released.
     pub(super) fn start(&self) -> Result<(), ThreadError> {
-        self.start_by(|name, work| thread::start(name, work))
+        self.start_by(thread::start)
     }
 
     fn start_by<E>(&self, spawn: impl FnOnce(&str, Work) -> Result<(), E>) -> Result<(), E> {
