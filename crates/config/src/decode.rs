@@ -69,7 +69,11 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// One that names the field and the reason. Unknown fields and doubled keys are no errors.
 pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let (mut value, doubled_key, further_documents) = first_document(text)?;
+    let FirstDocument {
+        mut value,
+        doubled_key,
+        further_documents,
+    } = first_document(text)?;
     drop_nulls(&mut value);
     if value.is_null() {
         return Err(DecodeError::Empty);
@@ -146,22 +150,37 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// YAML's first document as a JSON value, and how many others there are; of doubled keys the last one counts, as upstream's lenient decoding has it.
-fn first_document(text: &str) -> Result<(Value, Option<String>, usize), DecodeError> {
+/// What YAML's first document says, and what there is besides.
+struct FirstDocument {
+    /// As JSON has it.
+    value: Value,
+    /// Of keys that are there twice, what the parser says of the first.
+    doubled_key: Option<String>,
+    /// How many other documents there are.
+    further_documents: usize,
+}
+
+impl FirstDocument {
+    fn of(documents: Vec<Value>, doubled_key: Option<String>) -> Self {
+        let mut documents = documents.into_iter();
+        FirstDocument {
+            value: documents.next().unwrap_or(Value::Null),
+            doubled_key,
+            // Nothing after a last `---` is no document that somebody meant.
+            further_documents: documents.filter(|document| !document.is_null()).count(),
+        }
+    }
+}
+
+/// Of doubled keys the last one counts, as upstream's lenient decoding has it.
+fn first_document(text: &str) -> Result<FirstDocument, DecodeError> {
     use serde_saphyr::options::DuplicateKeyPolicy::{Error, LastWins};
     let strict = serde_saphyr::options! { duplicate_keys: Error };
     let lenient = serde_saphyr::options! { duplicate_keys: LastWins };
-    let read = |documents: Vec<Value>, doubled: Option<String>| {
-        let mut documents = documents.into_iter();
-        let first = documents.next().unwrap_or(Value::Null);
-        // Nothing after a last `---` is no document that somebody meant.
-        let more = documents.filter(|document| !document.is_null()).count();
-        (first, doubled, more)
-    };
     match serde_saphyr::from_multiple_with_options::<Value>(text, strict) {
-        Ok(documents) => Ok(read(documents, None)),
+        Ok(documents) => Ok(FirstDocument::of(documents, None)),
         Err(doubled) => serde_saphyr::from_multiple_with_options::<Value>(text, lenient)
-            .map(|documents| read(documents, Some(one_line(&doubled.to_string()))))
+            .map(|documents| FirstDocument::of(documents, Some(one_line(&doubled.to_string()))))
             .map_err(|err| DecodeError::Syntax(err.to_string())),
     }
 }

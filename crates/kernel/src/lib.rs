@@ -33,7 +33,7 @@ pub mod release;
 pub mod routes;
 mod rule_watch;
 pub mod saved;
-mod shortage;
+pub mod shortage;
 mod socket;
 pub mod sysctl;
 pub mod table_sizes;

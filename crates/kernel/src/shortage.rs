@@ -3,14 +3,16 @@
 use rustix::io::Errno;
 use std::io;
 
+/// What to raise where no more threads or processes are to be had.
+pub const MORE_PROCESSES: &str = "raise the limit of processes: pids.max of the cgroup (podPidsLimit of the kubelet, \
+    TasksMax= of systemd), ulimit -u, or sysctl kernel.threads-max and kernel.pid_max";
+
 /// What to raise where a system call failed for want of something; `None` for other failures.
 pub(crate) fn advice(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::MFILE => Some("raise this process's limit of open files (ulimit -n, LimitNOFILE=)"),
         Errno::NFILE => Some("raise the host's limit of open files (sysctl fs.file-max)"),
-        Errno::AGAIN => Some(
-            "raise the limit of processes (pids.max of the cgroup, TasksMax=, ulimit -u, sysctl kernel.pid_max)",
-        ),
+        Errno::AGAIN => Some(MORE_PROCESSES),
         Errno::NOMEM => Some("give it more memory (memory.max of the cgroup)"),
         _ => None,
     }

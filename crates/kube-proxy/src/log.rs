@@ -7,6 +7,7 @@
 
 mod form;
 mod level;
+mod mouth;
 mod outlet;
 mod pattern;
 mod record;

@@ -39,7 +39,7 @@ fn where_no_thread_can_be_made_the_daemon_ends_with_a_line_that_says_what_to_do(
     fs::copy(env!("CARGO_BIN_EXE_kube-proxy"), at("kube-proxy")).unwrap();
     fs::write(at("good.yaml"), MANIFEST).unwrap();
     for mode in ["iptables", "nftables"] {
-        let mut refused = 0;
+        let (mut refused, mut said_how_many) = (0, 0);
         // One is for `timeout` alone, which then cannot start anything.
         for limit in [2, 3, 4, 6, 9, 14, 19, 20, 21, 22, 23, 24, 32] {
             let (status, lines) = run(folder.path(), mode, limit);
@@ -50,6 +50,9 @@ fn where_no_thread_can_be_made_the_daemon_ends_with_a_line_that_says_what_to_do(
                     last.contains("raise the limit of processes"),
                     "{mode} with {limit}: {lines}"
                 );
+                // Nobody knows the threads of a trial by name.
+                assert!(!last.contains("trial"), "{mode} with {limit}: {lines}");
+                said_how_many += usize::from(last.contains(" threads can be made"));
                 assert!(last.contains("cannot start"), "{mode} with {limit}: {lines}");
                 refused += 1;
             } else {
@@ -57,6 +60,7 @@ fn where_no_thread_can_be_made_the_daemon_ends_with_a_line_that_says_what_to_do(
                 assert_eq!(status, Some(124), "{mode} with {limit}: {lines}");
             }
         }
+        assert!(said_how_many >= 3, "{mode}: {said_how_many}");
         assert!(refused >= 6, "{mode}: the limit was no limit: {refused}");
     }
 }

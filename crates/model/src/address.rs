@@ -34,6 +34,8 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
 
 /// Why the API server takes an address neither for an endpoint nor for an external IP; `None` where it does
 /// (upstream `ValidateEndpointIP`). Files never went past it. Other multicast, and broadcast, it takes.
+///
+/// Deviation: upstream's proxy leaves this to the API server (ADR 11).
 pub fn why_no_destination(ip: IpAddr) -> Option<&'static str> {
     let (is_link_local, is_of_the_link) = match ip {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
@@ -43,31 +45,36 @@ pub fn why_no_destination(ip: IpAddr) -> Option<&'static str> {
             ip.is_multicast() && ip.octets()[1] & 0x0f == 2,
         ),
     };
-    if ip.is_unspecified() {
-        Some("is the unspecified address")
-    } else if ip.is_loopback() {
-        Some("is a loopback address")
-    } else if is_link_local {
+    why_of_no_host(ip).or(if is_link_local {
         Some("is a link-local address")
     } else if is_of_the_link {
         Some("is a link-local multicast address")
     } else {
         None
-    }
+    })
 }
 
 /// Why an address is no cluster IP; `None` where it may be one.
 ///
 /// The API server takes what is in the range that it was given, and a range of link-local addresses works.
+///
+/// Deviation: upstream's proxy leaves this to the API server (ADR 11).
 pub fn why_no_cluster_ip(ip: IpAddr) -> Option<&'static str> {
+    why_of_no_host(ip).or(if ip.is_multicast() {
+        Some("is a multicast address")
+    } else if ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("is the broadcast address")
+    } else {
+        None
+    })
+}
+
+/// Why an address is of no host that others could reach.
+fn why_of_no_host(ip: IpAddr) -> Option<&'static str> {
     if ip.is_unspecified() {
         Some("is the unspecified address")
     } else if ip.is_loopback() {
         Some("is a loopback address")
-    } else if ip.is_multicast() {
-        Some("is a multicast address")
-    } else if ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some("is the broadcast address")
     } else {
         None
     }

@@ -148,7 +148,7 @@ impl Control {
         let mut look = Instant::now() + ADDRESSES_PERIOD;
         let mut batch = Vec::with_capacity(AT_ONCE);
         loop {
-            self.hand_out()?;
+            self.hand_out();
             let wake = self.wake_at().unwrap_or(look).min(look);
             tokio::select! {
                 count = events.recv_many(&mut batch, AT_ONCE) => {
@@ -184,7 +184,7 @@ impl Control {
     }
 
     /// Gives each family what it is to do next, and tells what there is to tell.
-    fn hand_out(&mut self) -> Result<(), ThreadError> {
+    fn hand_out(&mut self) {
         for family in Family::ALL {
             let now = self.now();
             if let Some(worker) = self.workers.get(family)
@@ -203,10 +203,9 @@ impl Control {
             self.teller.report(report, now);
         }
         self.teller.look(now);
-        self.flows.look(&self.engine)?;
+        self.flows.look(&self.engine, now);
         self.leftovers.look(&self.engine);
         self.serving.look(&self.engine, now);
-        Ok(())
     }
 
     fn wake_at(&self) -> Option<Instant> {

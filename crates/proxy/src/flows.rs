@@ -5,11 +5,11 @@
 
 mod prove;
 mod sweeper;
+mod trying;
 
 pub(crate) use prove::Proved;
 
 use crate::serve::Serving;
-use crate::thread::ThreadError;
 use conntrack::{Expectation, NodeAddresses, ServiceFlows, TcpOption};
 use engine::{Engine, Item, Report};
 use model::resolve::{Context, resolve_node};
@@ -17,6 +17,7 @@ use model::{Family, PerFamily, ServiceName, Settings};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use sweeper::{Hold, Sweeper};
+use trying::Trying;
 
 /// What each family's flows should be, brought up to date with each report of the engine.
 pub(crate) struct Flows {
@@ -33,6 +34,7 @@ struct OfFamily {
     proved: Proved,
     /// From the first time that all rules were in the kernel.
     sweeper: Option<Sweeper>,
+    thread: Trying,
     /// Services that were noted while more changes waited: what was noted may be ahead of the rules, which then come
     /// later and say the same, and flows that the older rules made in between must be looked for once more.
     ahead: BTreeSet<ServiceName>,
@@ -87,16 +89,19 @@ impl Flows {
     /// Begins to watch the flows of a family whose rules are in for the first time, but for what the kernel refuses.
     ///
     /// A service that is refused does not hold the others' flows back; its own are let be until its rules are in.
-    pub(crate) fn look(&mut self, engine: &Engine) -> Result<(), ThreadError> {
+    pub(crate) fn look(&mut self, engine: &Engine, now: Duration) {
         for family in Family::ALL {
             let is_in = engine
                 .status(family)
                 .is_some_and(|status| status.last_full_sync.is_some());
             if is_in && self.families.get(family).sweeper.is_none() {
-                self.begin(family, engine)?;
+                self.begin(family, engine);
+            }
+            let OfFamily { sweeper, thread, .. } = self.families.get_mut(family);
+            if let Some(sweeper) = sweeper {
+                thread.look(now, family, || sweeper.start());
             }
         }
-        Ok(())
     }
 
     /// The settings are others now.
@@ -120,7 +125,7 @@ impl Flows {
         }
     }
 
-    fn begin(&mut self, family: Family, engine: &Engine) -> Result<(), ThreadError> {
+    fn begin(&mut self, family: Family, engine: &Engine) {
         let refused: BTreeSet<&ServiceName> = engine.refused(family).filter_map(Item::service).collect();
         let mut expectation = Expectation::new(family, self.addresses(family, engine));
         let mut let_be = BTreeSet::new();
@@ -139,9 +144,8 @@ impl Flows {
                 expectation.remember_gone(frontend, endpoint);
             }
         }
-        let sweeper = Sweeper::start(expectation, self.tcp, self.serving.clone(), self.hold)?;
+        let sweeper = Sweeper::new(expectation, self.tcp, self.serving.clone(), self.hold);
         self.families.get_mut(family).sweeper = Some(sweeper);
-        Ok(())
     }
 
     fn applied(&mut self, family: Family, services: &[ServiceName], engine: &Engine) {

@@ -33,7 +33,7 @@ pub use leftovers::LeftoverError;
 pub use memory::StateFolder;
 pub use serve::{ExplorerPage, PageOptions};
 pub use start::{CleanupError, clean_up, file_changes, prepare, read_config, set_oom_score};
-pub use thread::{ThreadError, can_have_threads};
+pub use thread::{ThreadError, TooFewThreads, can_have_threads};
 pub use verbosity::Verbosity;
 
 use config::KubeProxyConfiguration;

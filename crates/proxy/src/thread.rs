@@ -1,5 +1,6 @@
 //! Threads of our own, by name.
 
+use kernel::shortage::MORE_PROCESSES;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -7,11 +8,19 @@ use std::time::{Duration, Instant};
 
 /// A thread could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot start the thread {name:?}; raise the limit of processes: pids.max of the container's cgroup (podPidsLimit of the kubelet), ulimit -u, or kernel.threads-max"
-)]
+#[error("cannot start the thread {name:?}; {MORE_PROCESSES}")]
 pub struct ThreadError {
     name: String,
+    #[source]
+    error: io::Error,
+}
+
+/// Not as many threads as will be wanted can be made.
+#[derive(Debug, thiserror::Error)]
+#[error("only {made} of {count} threads can be made; {MORE_PROCESSES}")]
+pub struct TooFewThreads {
+    made: usize,
+    count: usize,
     #[source]
     error: io::Error,
 }
@@ -31,14 +40,15 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
 ///
 /// # Errors
 /// When the system does not give them.
-pub fn can_have_threads(count: usize) -> Result<(), ThreadError> {
+pub fn can_have_threads(count: usize) -> Result<(), TooFewThreads> {
     let before = threads();
     let (hold, wait) = channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
-    let all = (0..count).try_for_each(|_| {
+    let all = (0..count).try_for_each(|made| {
         let wait = wait.clone();
         // Ends when nobody holds the other side any more.
         start("trial", move || drop(wait.lock().map(|wait| wait.recv())))
+            .map_err(|ThreadError { error, .. }| TooFewThreads { made, count, error })
     });
     drop(hold);
     // They count until the kernel has forgotten them, which is after they can be waited for.

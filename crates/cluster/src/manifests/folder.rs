@@ -2,12 +2,13 @@
 //!
 //! * A file that becomes malformed keeps what it said before, with one warning until it changes again.
 //! * A file that goes takes its objects with it. A folder that goes does not, nor one that another is put in place of:
-//!   what was said stays until a file of the new one has been read.
+//!   what was said stays until every file of the new one has been read and nobody is at any.
 //! * At the start nothing is complete while a file cannot be read, unless [`Folder::let_go`] says so.
 //! * An object in two files is what the later file in order of name says, as after `kubectl apply`.
 //!
 //! Objects are not kept, only hashes of their text: a file is read again for an object that another file had covered.
 
+use super::place::Place;
 use super::read::{FileReading, ManifestError, double, manifests_in, read_file, twice};
 use crate::{Kind, SourceEvent};
 use model::object::{Object, ObjectRef};
@@ -18,7 +19,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// A file's identity and version. A file replaced by rename has another inode; one written to has another time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,24 +64,6 @@ enum Hold {
     Over,
 }
 
-/// What a path leads to. A file is replaced by renaming another over it, so that any file will do; a folder is this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    File,
-    /// Device, inode, and when it was made: an inode's number is given to the next folder.
-    Folder(u64, u64, Option<SystemTime>),
-}
-
-impl Place {
-    fn of(meta: &Metadata) -> Self {
-        if meta.is_dir() {
-            Place::Folder(meta.dev(), meta.ino(), meta.created().ok())
-        } else {
-            Place::File
-        }
-    }
-}
-
 /// A file or folder being followed.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -89,6 +71,8 @@ pub(super) struct Folder {
     node: Arc<str>,
     /// Where what was said comes from; `None` before the first scan.
     place: Option<Place>,
+    /// What was found in its place, as of the last scan.
+    next: Option<Place>,
     hold: Hold,
     files: BTreeMap<Arc<Path>, FileState>,
     /// What was told, and from which file.
@@ -102,8 +86,25 @@ pub(super) enum Scan {
     Same,
     /// At least one file was read or went.
     News,
-    /// It is not known yet what there is: what is wrong with the first of the files that cannot be read.
-    Held(String),
+    /// It is not known yet what there is.
+    Held(Held),
+}
+
+/// Why it is not known yet what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// There are no files: there is no rest that could be served without what is missing.
+    NoFiles(String),
+    /// What is wrong with the first of the files that cannot be read.
+    Unreadable(String),
+}
+
+impl Held {
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Held::NoFiles(words) | Held::Unreadable(words) => words,
+        }
+    }
 }
 
 /// Objects read in this scan.
@@ -116,6 +117,7 @@ impl Folder {
             path,
             node,
             place: None,
+            next: None,
             hold: Hold::On,
             files: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -124,10 +126,7 @@ impl Folder {
 
     /// Nobody loses by what cannot be read: the rest is complete.
     pub(super) fn let_go(&mut self) {
-        // Of an empty folder there is no rest.
-        if !self.files.is_empty() {
-            self.hold = Hold::LetGo;
-        }
+        self.hold = Hold::LetGo;
     }
 
     /// Whether nothing at all could be read, of files that are there.
@@ -157,25 +156,28 @@ impl Folder {
                 news = true;
             }
         }
-        if self.place.is_some_and(|known| known != place) && !self.any_read(&paths, restless) {
+        let is_other = self.place.is_some_and(|known| known != place);
+        if is_other && let Some(why) = self.not_yet(place, &paths, restless) {
+            self.next = Some(place);
             return Ok(Err(ManifestError::Replaced {
                 path: self.path.display().to_string(),
+                why,
             }));
         }
-        self.place = Some(place);
+        (self.place, self.next) = (Some(place), None);
         let before = self.files.len();
         self.files.retain(|path, _| {
             let listed = paths.binary_search_by(|listed| listed.as_path().cmp(path));
             // One that is being replaced may be gone for a moment.
             listed.is_ok() || restless.contains(&**path)
         });
-        if news || self.files.len() != before {
+        if news || is_other || self.files.len() != before {
             self.tell(fresh, say)?;
         } else if self.hold == Hold::Over {
             return Ok(Ok(Scan::Same));
         }
-        if let Some(wrong) = self.held_by() {
-            return Ok(Ok(Scan::Held(wrong)));
+        if let Some(held) = self.held_by() {
+            return Ok(Ok(Scan::Held(held)));
         }
         self.hold = Hold::Over;
         for kind in [Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr] {
@@ -184,26 +186,42 @@ impl Folder {
         Ok(Ok(Scan::News))
     }
 
-    /// Whether at least one of these files is there and whole, as it was last looked at.
-    fn any_read(&self, paths: &[PathBuf], restless: &BTreeSet<PathBuf>) -> bool {
-        paths.iter().any(|path| {
-            let now = fs::metadata(path).ok().map(|meta| Stamp::of(&meta));
-            let state = self.files.get(path.as_path());
-            !restless.contains(path)
-                && now.is_some()
-                && state.is_some_and(|state| state.stamp == now && state.wrong.is_none())
-        })
+    /// Why these files, of another place than before, do not count yet.
+    fn not_yet(&self, place: Place, paths: &[PathBuf], restless: &BTreeSet<PathBuf>) -> Option<String> {
+        // Whoever watches has to be on the new folder before it is known that nobody is at it.
+        if self.next != Some(place) || !restless.is_empty() {
+            return Some("somebody may still be writing".to_owned());
+        }
+        if paths.is_empty() {
+            return Some(self.no_files());
+        }
+        paths.iter().find_map(|path| self.not_whole(path))
     }
 
-    /// Why it is not known yet what there is.
-    fn held_by(&self) -> Option<String> {
-        if self.hold != Hold::On {
-            return None;
+    /// Why a file is not whole, as it is now.
+    fn not_whole(&self, path: &Path) -> Option<String> {
+        let now = fs::metadata(path).ok().map(|meta| Stamp::of(&meta));
+        match self.files.get(path) {
+            Some(state) if state.stamp == now => state.wrong.clone(),
+            _ => Some(format!("{}: has just changed", path.display())),
         }
-        if self.files.is_empty() {
-            let path = self.path.display().to_string();
-            return Some(crate::chain(&ManifestError::NoFiles { path }));
+    }
+
+    fn no_files(&self) -> String {
+        let path = self.path.display().to_string();
+        crate::chain(&ManifestError::NoFiles { path })
+    }
+
+    fn held_by(&self) -> Option<Held> {
+        match self.hold {
+            Hold::On | Hold::LetGo if self.files.is_empty() => Some(Held::NoFiles(self.no_files())),
+            Hold::On => self.wrong().map(Held::Unreadable),
+            Hold::LetGo | Hold::Over => None,
         }
+    }
+
+    /// What is wrong with the first of the files that cannot be read.
+    fn wrong(&self) -> Option<String> {
         self.files.values().find_map(|state| state.wrong.clone())
     }
 

@@ -4,6 +4,7 @@
 
 mod document;
 mod folder;
+mod place;
 mod read;
 mod source;
 mod unrest;

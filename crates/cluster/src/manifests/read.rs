@@ -46,11 +46,13 @@ pub enum ManifestError {
         /// The file.
         path: String,
     },
-    /// Another folder is in place of the one that was read, and no file of it could be read yet.
-    #[error("{path}: is another folder or file than before, and nothing in it can be read yet")]
+    /// Another folder is in place of the one that was read, and not everything of it could be read yet.
+    #[error("{path}: is another folder or file than before, and counts once all of it can be read: {why}")]
     Replaced {
         /// The folder.
         path: String,
+        /// What keeps it from counting.
+        why: String,
     },
     /// There are files, and none of them says anything.
     #[error("nothing can be read: {0}")]

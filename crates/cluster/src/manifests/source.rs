@@ -3,7 +3,8 @@
 //! inotify says when to look; what changed is found by looking. A look now and then catches what inotify cannot see (a
 //! network file system, a folder that was replaced, no inotify watches left).
 
-use super::folder::{Folder, Scan};
+use super::folder::{Folder, Held, Scan};
+use super::place::Place;
 use super::read::{ManifestError, cannot_read};
 use super::unrest::{Stir, Unrest};
 use crate::state::KernelRules;
@@ -11,7 +12,6 @@ use crate::{Delivery, Health, Kind, SourceEvent};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Source {
             first.push(event);
             Ok::<(), std::convert::Infallible>(())
         });
-        if let Scan::Held(wrong) = scan.unwrap_or_else(|never| match never {})?
+        if let Scan::Held(Held::Unreadable(wrong)) = scan.unwrap_or_else(|never| match never {})?
             && folder.is_all_wrong()
         {
             return Err(ManifestError::Nothing(wrong));
@@ -120,21 +120,28 @@ impl Source {
                 return;
             }
         }
-        let mut told = Told::Nothing;
+        let mut looker = Looker {
+            told: Told::Nothing,
+            kernel_rules,
+            asked: None,
+            out,
+        };
         let mut ear = Ear::on(&options.path);
         let mut unrest = Unrest::default();
         let mut restless = BTreeSet::new();
         loop {
             if !ear.is_on(&options.path) {
                 ear = Ear::on(&options.path);
+                unrest.note_folder(Instant::now(), &options);
+                restless.insert(PathBuf::new());
             }
-            let Some(looked) = look(folder, (restless, kernel_rules), &mut told, &out).await else {
+            let Some(seen) = looker.look(folder, restless).await else {
                 return;
             };
-            folder = looked;
+            folder = seen;
             tokio::select! {
                 left = settled(&mut ear.stirs, &mut unrest, &options) => restless = left,
-                () = out.closed() => return,
+                () = looker.out.closed() => return,
             }
         }
     }
@@ -142,8 +149,8 @@ impl Source {
 
 /// An inotify watch on a folder.
 struct Ear {
-    /// Device and inode of the folder; a folder that was replaced has another.
-    folder: Option<(u64, u64)>,
+    /// The folder; one that was put in its place is another, of which the watch hears nothing.
+    place: Option<Place>,
     /// Keeps the watch up. `None` without inotify.
     _watcher: Option<RecommendedWatcher>,
     stirs: UnboundedReceiver<(PathBuf, Stir)>,
@@ -151,17 +158,17 @@ struct Ear {
 
 impl Ear {
     fn on(path: &Path) -> Self {
-        let folder = identity(path);
+        let place = watched_place(path);
         let (watcher, stirs) = watch(folder_of(path));
         Ear {
-            folder,
+            place,
             _watcher: watcher,
             stirs,
         }
     }
 
     fn is_on(&self, path: &Path) -> bool {
-        self.folder.is_some() && self.folder == identity(path)
+        self.place.is_some() && self.place == watched_place(path)
     }
 }
 
@@ -174,9 +181,10 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let meta = std::fs::metadata(folder_of(path)).ok()?;
-    Some((meta.dev(), meta.ino()))
+fn watched_place(path: &Path) -> Option<Place> {
+    std::fs::metadata(folder_of(path))
+        .ok()
+        .map(|meta| Place::of(&meta))
 }
 
 /// Watches a folder. Without inotify, looking now and then must do.
@@ -250,41 +258,66 @@ async fn settled(
     unrest.take(Instant::now())
 }
 
-/// Looks at the files that are not restless, on a thread that may block. `None` when nobody listens.
-async fn look(
-    mut folder: Folder,
-    (restless, kernel_rules): (BTreeSet<PathBuf>, fn() -> KernelRules),
-    told: &mut Told,
-    out: &Sender<SourceEvent>,
-) -> Option<Folder> {
-    let sender = out.clone();
-    // To look into the kernel costs more than to look at files.
-    let is_due = match told {
-        Told::Failing { failures, .. } => (*failures + 1).is_power_of_two(),
-        Told::Nothing | Told::Connected => true,
-    };
-    let scan = tokio::task::spawn_blocking(move || {
-        let mut say = |event| sender.blocking_send(event);
-        let mut scan = folder.scan(&restless, &mut say);
-        if matches!(scan, Ok(Ok(Scan::Held(_)))) && is_due && kernel_rules() == KernelRules::Absent {
+/// Looks at the files, and tells how it went.
+struct Looker {
+    told: Told,
+    kernel_rules: fn() -> KernelRules,
+    /// When the kernel was last asked whether it has rules.
+    asked: Option<Instant>,
+    out: Sender<SourceEvent>,
+}
+
+impl Looker {
+    /// To look into the kernel costs more than to look at files.
+    const ASK_AGAIN: Duration = Duration::from_mins(1);
+
+    /// Looks at the files that are not restless. `None` when nobody listens.
+    async fn look(&mut self, folder: Folder, restless: BTreeSet<PathBuf>) -> Option<Folder> {
+        let restless = Arc::new(restless);
+        let (mut folder, mut scan) = self.scan(folder, restless.clone()).await?;
+        if matches!(scan, Ok(Scan::Held(Held::Unreadable(_)))) && self.nobody_loses().await {
             folder.let_go();
-            scan = folder.scan(&restless, &mut say);
+            (folder, scan) = self.scan(folder, restless).await?;
         }
-        (folder, scan)
-    });
-    let (folder, scan) = scan.await.expect("invariant: reading manifests does not panic");
-    let Some(health) = health(told, &scan.ok()?) else {
-        return Some(folder);
-    };
-    let kinds = match health {
-        // It is one folder: one line tells of it.
-        Health::Failing { .. } => &[Kind::Service][..],
-        _ => &[Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr],
-    };
-    for kind in kinds {
-        out.send(SourceEvent::Health(*kind, health.clone())).await.ok()?;
+        let Some(health) = health(&mut self.told, &scan) else {
+            return Some(folder);
+        };
+        let kinds = match health {
+            // It is one folder: one line tells of it.
+            Health::Failing { .. } => &[Kind::Service][..],
+            _ => &[Kind::Service, Kind::Slice, Kind::Node, Kind::ServiceCidr],
+        };
+        for kind in kinds {
+            let event = SourceEvent::Health(*kind, health.clone());
+            self.out.send(event).await.ok()?;
+        }
+        Some(folder)
     }
-    Some(folder)
+
+    /// On a thread that may block.
+    async fn scan(
+        &self,
+        mut folder: Folder,
+        restless: Arc<BTreeSet<PathBuf>>,
+    ) -> Option<(Folder, Result<Scan, ManifestError>)> {
+        let out = self.out.clone();
+        let scan = tokio::task::spawn_blocking(move || {
+            let scan = folder.scan(&restless, &mut |event| out.blocking_send(event));
+            scan.ok().map(|scan| (folder, scan))
+        });
+        scan.await.expect("invariant: reading manifests does not panic")
+    }
+
+    /// Whether it is known that the kernel has no rules, which could be those of what cannot be read.
+    async fn nobody_loses(&mut self) -> bool {
+        let now = Instant::now();
+        if self.asked.is_some_and(|asked| now < asked + Self::ASK_AGAIN) {
+            return false;
+        }
+        self.asked = Some(now);
+        let rules = tokio::task::spawn_blocking(self.kernel_rules).await;
+        rules.expect("invariant: asking the kernel does not panic") == KernelRules::Absent
+    }
 }
 
 fn health(told: &mut Told, scan: &Result<Scan, ManifestError>) -> Option<Health> {
@@ -296,7 +329,7 @@ fn health(told: &mut Told, scan: &Result<Scan, ManifestError>) -> Option<Health>
                 delivery: Delivery::Files,
             });
         }
-        Ok(Scan::Held(wrong)) => format!("{wrong}; until it can be read, rules stay as they are"),
+        Ok(Scan::Held(held)) => format!("{}; until it can be read, rules stay as they are", held.words()),
         Err(error) => format!("{}; what it said before stays in force", crate::chain(error)),
     };
     let now = Instant::now();
@@ -318,4 +351,28 @@ fn health(told: &mut Told, scan: &Result<Scan, ManifestError>) -> Option<Health>
         failures,
         since: now - since,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The number of a folder that went is often given to the next one.
+    #[test]
+    fn a_watch_is_not_on_a_folder_that_was_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        for attempt in 0..5 {
+            fs::create_dir(&path).unwrap();
+            let ear = Ear::on(&path);
+            assert!(ear.is_on(&path), "{attempt}");
+            // File systems' clocks tick every few milliseconds.
+            std::thread::sleep(Duration::from_millis(20));
+            fs::remove_dir(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            assert!(!ear.is_on(&path), "{attempt}");
+            fs::remove_dir(&path).unwrap();
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Reading manifests once. Following them is tested in `tests/manifests.rs`.
+//! Reading manifests once. Following them is tested in `tests/manifests.rs` and `tests/manifests_held.rs`.
 
 use super::{Reading, read_path, read_str};
 use std::fmt::Write as _;
@@ -270,4 +270,37 @@ fn a_file_that_is_gone_while_somebody_is_at_it_keeps_what_it_said() {
         |name: &str| format!("Delete(Service(ServiceName {{ namespace: \"default\", name: \"{name}\" }}))");
     assert_eq!(scan(&[&a]), [deleted("b")]);
     assert_eq!(scan(&[]), [deleted("a")]);
+}
+
+#[test]
+fn another_folder_counts_at_the_second_look_at_which_nobody_is_at_it_with_all_that_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m");
+    let fill = |ip: u8| {
+        fs::create_dir(&path).unwrap();
+        let text = service("a").replace("10.96.0.1", &format!("10.96.0.{ip}"));
+        fs::write(path.join("a.yaml"), text).unwrap();
+    };
+    let mut folder = super::folder::Folder::new(path.clone(), "n".into());
+    let mut scan = |restless: &[&str]| {
+        let restless = restless.iter().map(|name| path.join(name)).collect();
+        let mut said = Vec::new();
+        let scan = folder.scan(&restless, &mut |event| {
+            if let crate::SourceEvent::Change(change) = event {
+                said.push(format!("{change:?}"));
+            }
+            Ok::<(), ()>(())
+        });
+        scan.unwrap().map(|_| said).map_err(|error| error.to_string())
+    };
+    fill(1);
+    assert_eq!(scan(&[]).unwrap().len(), 1);
+    fs::rename(&path, dir.path().join("before")).unwrap();
+    fill(2);
+    for restless in [&[][..], &["b.yaml"], &["a.yaml", "b.yaml"]] {
+        let why = scan(restless).unwrap_err();
+        assert!(why.contains("may still be writing"), "{restless:?}: {why}");
+    }
+    let said = scan(&[]).unwrap();
+    assert!(said.len() == 1 && said[0].contains("10.96.0.2"), "{said:?}");
 }

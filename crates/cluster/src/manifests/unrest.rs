@@ -2,7 +2,7 @@
 
 use super::source::ManifestOptions;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,8 +33,21 @@ pub(super) struct Unrest {
 }
 
 impl Unrest {
+    /// The folder is a new one: nobody knows what will be put into it, so it counts as a file that is open.
+    pub(super) fn note_folder(&mut self, now: Instant, options: &ManifestOptions) {
+        self.touch(PathBuf::new(), Stir::Writing, now, options);
+    }
+
     /// Something happened to a file.
     pub(super) fn note(&mut self, path: PathBuf, stir: Stir, now: Instant, options: &ManifestOptions) {
+        if self.files.contains_key(Path::new("")) {
+            // Whoever fills a new folder is not done.
+            self.note_folder(now, options);
+        }
+        self.touch(path, stir, now, options);
+    }
+
+    fn touch(&mut self, path: PathBuf, stir: Stir, now: Instant, options: &ManifestOptions) {
         let begun = match self.files.get(&path) {
             Some((begun, quiet)) => {
                 self.order.remove(&(*quiet, path.clone()));
@@ -124,6 +137,20 @@ mod tests {
         // Quiet from 550 on, and half a second for others.
         assert_eq!(looks[0], (1_050, vec!["good".to_owned()]));
         assert_eq!(looks[1], (10_000, vec!["flaps".to_owned()]));
+    }
+
+    #[test]
+    fn a_new_folder_is_restless_until_nothing_was_done_in_it_for_as_long_as_an_open_file_may_be_quiet() {
+        let (start, options) = (Instant::now(), options());
+        let mut unrest = Unrest::default();
+        unrest.note_folder(start, &options);
+        for n in 1..=5 {
+            let now = start + MS * (n * 900);
+            assert!(!unrest.take(now).is_empty(), "{n}");
+            unrest.note(format!("{n}.yaml").into(), Stir::Complete, now, &options);
+        }
+        assert!(!unrest.take(start + MS * 5_400).is_empty());
+        assert!(unrest.take(start + MS * 5_500).is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 )]
 
 pub mod follower;
+pub mod watched;
 
 use apiserver::{Asked, Part, Reply};
 use cluster::api::{Address, ApiOptions, KeepAlive, Source, Timing};

@@ -59,7 +59,9 @@ impl Form {
     /// The line, with its end, in the place of so many that were dropped.
     pub(super) fn gap(self, lines: u64) -> String {
         let record = Record {
-            message: "Lines were dropped here, since the log was not read fast enough".to_owned(),
+            message:
+                "Lines were dropped here, since the log was not read fast enough or could not be written"
+                    .to_owned(),
             values: vec![("lines".to_owned(), json!(lines))],
             ..Record::default()
         };

@@ -2,7 +2,8 @@
 //! of the log's format say so.
 
 use super::form::Form;
-use super::outlet::{Flushed, Gap, Outlet};
+use super::mouth::Gap;
+use super::outlet::{Flushed, Outlet};
 use config::types::Logging;
 use std::io::{stderr, stdout};
 use std::mem;

@@ -9,8 +9,14 @@ use model::ServiceName;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A thread that sweeps when it is due, for as long as its sender lives.
-pub(super) struct Sweeper(Arc<Shared>);
+/// What sweeps when it is due, for as long as this lives, once its thread has been started.
+pub(super) struct Sweeper {
+    shared: Arc<Shared>,
+    /// What the thread will take with it; what is noted before is not lost.
+    waits: Arc<Mutex<Option<Sweeping>>>,
+}
+
+type Work = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct Shared {
@@ -39,13 +45,8 @@ struct Noted {
 }
 
 impl Sweeper {
-    /// Starts the thread; it sweeps at once, or when it is released.
-    pub(super) fn start(
-        expectation: Expectation,
-        tcp: TcpOption,
-        serving: Serving,
-        hold: Hold,
-    ) -> Result<Sweeper, ThreadError> {
+    /// Its thread is yet to be started.
+    pub(super) fn new(expectation: Expectation, tcp: TcpOption, serving: Serving, hold: Hold) -> Sweeper {
         let shared = Arc::new(Shared::default());
         shared.lock().hold = hold;
         let sweeping = Sweeping {
@@ -63,47 +64,70 @@ impl Sweeper {
             health: Health::Well,
             serving,
         };
-        let name = format!("flows-{}", sweeping.expectation.family());
-        thread::start(&name, move || sweeping.run())?;
-        Ok(Sweeper(shared))
+        Sweeper {
+            shared,
+            waits: Arc::new(Mutex::new(Some(sweeping))),
+        }
+    }
+
+    /// Starts the thread, unless it runs; it sweeps at once, or when it is released.
+    pub(super) fn start(&self) -> Result<(), ThreadError> {
+        self.start_by(thread::start)
+    }
+
+    fn start_by<E>(&self, spawn: impl FnOnce(&str, Work) -> Result<(), E>) -> Result<(), E> {
+        let waits = self.waits.clone();
+        let name = match &*lock(&waits) {
+            Some(sweeping) => format!("flows-{}", sweeping.expectation.family()),
+            None => return Ok(()),
+        };
+        let work = move || {
+            let sweeping = lock(&waits).take();
+            sweeping.into_iter().for_each(Sweeping::run);
+        };
+        spawn(&name, Box::new(work))
     }
 
     /// The kernel took rules that say this of these services. `again`: flows that they exclude may have been made since
     /// the same was noted before.
     pub(super) fn note_services(&self, services: Vec<(ServiceName, ServiceFlows)>, again: bool) {
-        let mut noted = self.0.lock();
+        let mut noted = self.shared.lock();
         for (name, flows) in services {
             noted.changes.note_service(name, flows);
         }
         noted.again |= again;
         drop(noted);
-        self.0.wake.notify_one();
+        self.shared.wake.notify_one();
     }
 
     /// Sweeps are allowed from now on.
     pub(super) fn release(&self) {
-        self.0.lock().hold = Hold::Free;
-        self.0.wake.notify_one();
+        self.shared.lock().hold = Hold::Free;
+        self.shared.wake.notify_one();
     }
 
     /// Node ports are served on these addresses now.
     pub(super) fn note_node(&self, node: NodeAddresses) {
-        self.0.lock().changes.note_node(node);
-        self.0.wake.notify_one();
+        self.shared.lock().changes.note_node(node);
+        self.shared.wake.notify_one();
     }
 }
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
-        self.0.lock().ended = true;
-        self.0.wake.notify_one();
+        self.shared.lock().ended = true;
+        self.shared.wake.notify_one();
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.noted)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How the last sweep went: a failure is told once, not with each attempt.
@@ -225,5 +249,35 @@ impl Sweeping {
             }
             None => tracing::debug!(%family, seen = report.seen, ?took, "connection table gone through"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Family;
+
+    #[test]
+    fn what_a_thread_was_to_do_is_still_there_when_it_cannot_be_had() {
+        let expectation = Expectation::new(Family::V4, NodeAddresses::default());
+        let sweeper = Sweeper::new(expectation, TcpOption::Never, Serving::of_test(), Hold::Held);
+        sweeper.note_services(vec![], true);
+        for _ in 0..2 {
+            assert_eq!(sweeper.start_by(|_, _| Err("no thread")), Err("no thread"));
+        }
+        let mut started = None;
+        let took = sweeper.start_by(|name, work| {
+            started = Some((name.to_owned(), work));
+            Ok::<(), ()>(())
+        });
+        assert_eq!(took, Ok(()));
+        assert!(sweeper.shared.lock().again);
+        let waits = sweeper.waits.clone();
+        drop(sweeper);
+        let (name, work) = started.unwrap();
+        assert_eq!(name, "flows-IPv4");
+        // The sweeper has gone, so that it ends at once.
+        work();
+        assert!(lock(&waits).is_none());
     }
 }

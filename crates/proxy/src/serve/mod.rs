@@ -137,6 +137,13 @@ impl Serving {
     }
 
     /// The state alone, no port.
+    /// Without ports.
+    #[cfg(test)]
+    pub(crate) fn of_test() -> Serving {
+        let config = KubeProxyConfiguration::defaults();
+        Serving::new(&config, "n1".into(), &PageOptions::default()).0
+    }
+
     fn new(
         config: &KubeProxyConfiguration,
         node_name: Arc<str>,

@@ -61,12 +61,7 @@ async fn up(router: Router) -> SocketAddr {
 }
 
 fn serving() -> Serving {
-    Serving::new(
-        &KubeProxyConfiguration::defaults(),
-        "n1".into(),
-        &PageOptions::default(),
-    )
-    .0
+    Serving::of_test()
 }
 
 fn healthy() -> Serving {
