@@ -86,7 +86,7 @@ impl<'a> Page<'a> {
                 "    cargo xtask demo --tamper 'iptables -t nat -F KUBE-MARK-MASQ'"
             )?;
             self.paragraph(
-                "or look around in the same cluster yourself: cargo xtask lab up; cargo xtask lab show",
+                "or look around yourself while the same cluster serves: cargo xtask lab tour --pause",
             )?;
             return Ok(());
         }

@@ -107,7 +107,7 @@ impl<'a> Page<'a> {
             let facts: usize = steps.iter().map(|step| step.facts.len()).sum();
             return self.paragraph(&format!(
                 "{} steps, and all {facts} facts were seen as told. The lab is gone again. Next: kube-proxy lab demo shows \
-                 every rule that a packet meets; kube-proxy lab up builds a cluster that stays.",
+                 every rule that a packet meets; kube-proxy lab up builds a cluster that stays, without a proxy.",
                 steps.len()
             ));
         }
