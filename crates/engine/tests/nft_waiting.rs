@@ -5,15 +5,16 @@
 mod support;
 
 use kernel::fake::FakeTables;
-use model::object::{Conditions, Created, Object, Place, Service, ServiceKind, ServicePort, Slice};
+use model::object::{Conditions, Object, Place, Service, ServiceKind, Slice};
 use model::object::{SliceEndpoint, SliceName, SlicePort};
 use model::snapshot::Change;
-use model::{Affinity, Balancing, ClientHashing, Family, PerFamily, Policy, Protocol, ServiceName};
+use model::{Affinity, Balancing, ClientHashing, Family, Policy, Protocol, ServiceName};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use support::cluster::{Cluster, Heard, NODE};
 use support::own_table::OwnTableRig;
+use support::plain;
 
 fn name() -> ServiceName {
     ServiceName::new("ns", "svc")
@@ -21,31 +22,10 @@ fn name() -> ServiceName {
 
 /// A service of IPv4 for clients from outside.
 fn service() -> Service {
-    Service {
-        name: name(),
-        created: Created::at(0),
-        skipped: None,
-        kind: ServiceKind::NodePort,
-        cluster_ips: PerFamily {
-            v4: Some(Ipv4Addr::new(10, 96, 0, 1).into()),
-            v6: None,
-        },
-        external_ips: Box::default(),
-        load_balancer_ips: Box::default(),
-        source_ranges: Box::default(),
-        affinity: None,
-        balancing: Balancing::Random,
-        internal: Policy::Cluster,
-        external: Policy::Cluster,
-        health_check_node_port: None,
-        publish_not_ready: false,
-        ports: Box::new([ServicePort {
-            name: "p".into(),
-            protocol: Protocol::Tcp,
-            port: 80,
-            node_port: Some(30_080),
-        }]),
-    }
+    let mut service = plain::service(name(), Ipv4Addr::new(10, 96, 0, 1), 80);
+    service.kind = ServiceKind::NodePort;
+    service.ports[0].node_port = Some(30_080);
+    service
 }
 
 /// Endpoints of these numbers, on this node.

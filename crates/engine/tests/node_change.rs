@@ -6,16 +6,14 @@ mod support;
 
 use engine::Event;
 use kernel::fake::FakeKernel;
-use model::object::{
-    Conditions, Created, Hints, Object, Place, Service, ServiceKind, ServicePort, Slice, SliceEndpoint,
-    SliceName, SlicePort,
-};
-use model::{Balancing, Family, PerFamily, Policy, Protocol, ServiceName};
+use model::object::{Conditions, Hints, Object, Place, Service, Slice, SliceEndpoint, SliceName, SlicePort};
+use model::{Family, Protocol, ServiceName};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use support::cluster::{Cluster, Heard, apply};
+use support::plain;
 use support::rig::Rig;
 
 fn name(number: u16) -> ServiceName {
@@ -23,31 +21,8 @@ fn name(number: u16) -> ServiceName {
 }
 
 fn service(number: u16, port: u16) -> Service {
-    Service {
-        name: name(number),
-        created: Created::at(0),
-        skipped: None,
-        kind: ServiceKind::ClusterIp,
-        cluster_ips: PerFamily {
-            v4: Some(Ipv4Addr::from(0x0a60_0000 + u32::from(number)).into()),
-            v6: None,
-        },
-        external_ips: Box::default(),
-        load_balancer_ips: Box::default(),
-        source_ranges: Box::default(),
-        affinity: None,
-        balancing: Balancing::Random,
-        internal: Policy::Cluster,
-        external: Policy::Cluster,
-        health_check_node_port: None,
-        publish_not_ready: false,
-        ports: Box::new([ServicePort {
-            name: "p".into(),
-            protocol: Protocol::Tcp,
-            port,
-            node_port: None,
-        }]),
-    }
+    let ip = Ipv4Addr::from(0x0a60_0000 + u32::from(number));
+    plain::service(name(number), ip, port)
 }
 
 /// An endpoint in each of two zones, each meant for its zone.

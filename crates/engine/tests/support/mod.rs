@@ -8,6 +8,7 @@ pub mod making;
 pub mod meant;
 pub mod own_table;
 pub mod own_table_properties;
+pub mod plain;
 pub mod properties;
 pub mod rewriting;
 pub mod rig;

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Coverage, Heard};
 use super::own_table::OwnTableRig;
-use super::properties::Property;
+use super::properties::{Property, unbroken};
 use super::rng::Rng;
 use engine::fault::Seeded;
 use kernel::fake::{FakeChain, FakeTable, FakeTables};
@@ -53,19 +53,10 @@ fn rig(cluster: &Cluster, seeded: Seeded) -> OwnTableRig {
     OwnTableRig::seeded(FakeTables::default(), cluster, 10_000, seeded)
 }
 
-fn unbroken(rig: &mut OwnTableRig) -> Result<(), String> {
-    let broken = rig.take_broken();
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(broken.join("\n"))
-    }
-}
-
 /// Settled, compared, and served at every moment.
 fn settled(rig: &mut OwnTableRig, cluster: &Cluster) -> Result<(), String> {
     rig.settle()?;
-    unbroken(rig)?;
+    unbroken(&rig.take_broken())?;
     rig.compare(cluster)?;
     rig.watch_only(cluster);
     Ok(())
@@ -360,7 +351,7 @@ fn anothers_table_serves_until_ours_does(seed: u64, seeded: Seeded) -> Result<Co
         rig.must_be_whole_when_entered(&cluster);
     }
     rig.settle()?;
-    unbroken(&mut rig)?;
+    unbroken(&rig.take_broken())?;
     rig.compare(&cluster)?;
     for family in Family::ALL {
         let table = rig.tables.table(family).ok_or("no table")?;

@@ -75,9 +75,8 @@ fn backend(rng: &mut Rng) -> Backend {
     }
 }
 
-/// Ok when nothing was unanswered on the way.
-fn unbroken(rig: &mut Rig) -> Result<(), String> {
-    let broken = rig.take_broken();
+/// Ok when nothing was unanswered on the way, in whatever mode.
+pub(super) fn unbroken(broken: &[String]) -> Result<(), String> {
     if broken.is_empty() {
         Ok(())
     } else {
@@ -88,7 +87,7 @@ fn unbroken(rig: &mut Rig) -> Result<(), String> {
 /// Settled, compared, and answered at every moment.
 fn settled(rig: &mut Rig, cluster: &Cluster) -> Result<(), String> {
     rig.settle()?;
-    unbroken(rig)?;
+    unbroken(&rig.take_broken())?;
     rig.compare_both(cluster)?;
     rig.watch_only(cluster);
     Ok(())
@@ -491,7 +490,7 @@ fn a_refused_service_holds_up_no_other(seed: u64, seeded: Seeded) -> Result<Cove
     for _ in 0..4 {
         some_changes(&mut rig, &mut cluster, &mut rng);
         rig.settle_within(&Family::ALL, Duration::from_secs(25))?;
-        unbroken(&mut rig)?;
+        unbroken(&rig.take_broken())?;
         rig.watch_only(&cluster);
         same_but_for_stuck(&rig, &cluster)?;
     }
