@@ -20,6 +20,8 @@ pub(crate) struct Runs {
     /// When the oldest of them came.
     changed_since: Option<Duration>,
     run: Option<Run>,
+    /// Whether it has written anything.
+    wrote: bool,
     pace: Pace,
     full_sync: Duration,
     /// When the last full sync ended.
@@ -40,6 +42,7 @@ impl Runs {
             changed: BTreeMap::new(),
             changed_since: None,
             run: None,
+            wrote: false,
             pace: Pace::new(config.min_sync),
             full_sync: config.full_sync,
             last_full: None,
@@ -64,8 +67,17 @@ impl Runs {
         for (item, rank) in std::mem::take(&mut self.changed) {
             self.queue.push(rank, item);
         }
+        if self.run.is_some() {
+            // No more of them join the run that is under way for a while.
+            self.pace.ended(now);
+        }
         self.begin(since, RunKind::Changes);
-        self.pace.ended(now);
+    }
+
+    /// The run under way writes something, so that the next one has to wait. A run that finds nothing to write delays none:
+    /// the slice of a Service that comes just before it, say.
+    pub(crate) fn writes(&mut self) {
+        self.wrote = true;
     }
 
     /// Begins a run, or has the one that is under way be of this kind as well.
@@ -106,7 +118,9 @@ impl Runs {
             return None;
         }
         let run = self.run.take()?;
-        self.pace.ended(now);
+        if std::mem::take(&mut self.wrote) {
+            self.pace.ended(now);
+        }
         if run.kind == RunKind::Full {
             self.last_full = Some(now);
         }

@@ -190,6 +190,38 @@ fn runs_are_a_min_sync_period_apart() {
     }
 }
 
+/// The slices of a Service may come just before it; its rules do not wait for a second because of them.
+#[test]
+fn a_run_that_writes_nothing_delays_no_other() {
+    let mut cluster = crowd(20);
+    let name = cluster
+        .services
+        .values()
+        .find(|service| service.cluster_ips.v4.is_some())
+        .unwrap()
+        .name
+        .clone();
+    let service = cluster.services.remove(&name).unwrap();
+    let mut rig = loaded(kernel::Backend::NfTables, &cluster);
+    rig.pass(Duration::from_secs(5));
+    rig.kernel.clear_journal();
+    let slices: Vec<Object> = cluster
+        .objects()
+        .into_iter()
+        .filter(|object| object.kind() == Kind::Slice)
+        .collect();
+    for slice in slices {
+        rig.hear(Heard::Objects(Change::Apply(slice)));
+        rig.pass(Duration::from_millis(1));
+    }
+    assert!(steps_of(&rig, Family::V4).is_empty(), "nothing is to be written");
+    let service = Object::Service(Box::new(service));
+    rig.hear(Heard::Objects(Change::Apply(service)));
+    rig.pass(Duration::from_millis(1));
+    let step = steps_of(&rig, Family::V4).remove(0);
+    assert!(step.services.contains(&name));
+}
+
 #[test]
 fn a_change_during_a_first_load_does_not_wait_for_its_end() {
     let cluster = crowd(100);

@@ -8,7 +8,7 @@ use engine::Report;
 use kernel::fake::FakeTables;
 use model::object::Object;
 use model::snapshot::Change;
-use model::{Family, ServiceName};
+use model::{Affinity, Family, ServiceName};
 use nftables::ast::{ElementKey, Value};
 use nftables::{build, names};
 use std::net::IpAddr;
@@ -111,6 +111,37 @@ fn a_refused_service_waits_by_itself() {
     let mut cluster = some_services();
     let [refused, other] = two_services(&cluster);
     let mut rig = OwnTableRig::new(FakeTables::default(), &cluster);
+    rig.tables.poisoned.extend(elements_of(&cluster, &refused));
+    only_the_poisoned_waits(&mut rig, &mut cluster, &other);
+}
+
+/// Of a step that is longer than the kernel takes at once, sets and chains are there when the rest is refused. They are
+/// ours, whoever looks, and not in the way.
+#[test]
+fn what_a_refused_step_has_left_is_not_taken_for_damage() {
+    let mut cluster = some_services();
+    let [refused, other] = two_services(&cluster);
+    // A shape that no other service has.
+    cluster.services.get_mut(&refused).unwrap().affinity = Some(Affinity { timeout_seconds: 7 });
+    let is_unexpected = |report: &Report| matches!(report, Report::Damaged { .. });
+    for poisoned in elements_of(&cluster, &refused) {
+        let mut rig = OwnTableRig::new(FakeTables::default(), &cluster);
+        rig.tables.room = Some(4);
+        rig.tables.poisoned.insert(poisoned.clone());
+        go_on(&mut rig, Duration::from_mins(10));
+        let failed = |report: &Report| matches!(report, Report::Failed { .. });
+        assert!(rig.reports.iter().any(failed), "{poisoned:?} was not refused");
+        let damaged: Vec<_> = rig
+            .reports
+            .iter()
+            .filter(|report| is_unexpected(report))
+            .collect();
+        assert!(damaged.is_empty(), "{poisoned:?}: {damaged:?}");
+        rig.tables.poisoned.clear();
+        settled(&mut rig, &cluster);
+    }
+    let mut rig = OwnTableRig::new(FakeTables::default(), &cluster);
+    rig.tables.room = Some(4);
     rig.tables.poisoned.extend(elements_of(&cluster, &refused));
     only_the_poisoned_waits(&mut rig, &mut cluster, &other);
 }

@@ -12,6 +12,7 @@ pub mod compare;
 pub mod counted;
 pub mod diff;
 mod family;
+pub mod live_trace;
 pub mod names;
 pub mod parse;
 pub mod plan;

@@ -11,4 +11,4 @@ mod value;
 mod words;
 
 pub use rule::rule;
-pub use save::{CountedLine, Opaque, Piece, Save, SaveParser, counted_line, save};
+pub use save::{CountedLine, Opaque, Piece, Save, SaveParser, counted_line, left_out, save};

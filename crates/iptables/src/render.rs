@@ -12,7 +12,7 @@ mod step;
 pub use part::{NodeRulesText, ServiceRulesText};
 pub use plan::PlanText;
 pub use rule::RuleText;
-pub(crate) use rule::TEXT_OPTIONS;
+pub(crate) use rule::takes_text;
 pub use save::{RestoreText, SaveText};
 pub use step::{RetireText, StepText, Tool};
 

@@ -303,3 +303,26 @@ fn steps_do_to_the_kernel_what_they_say() {
         assert_eq!(have, parse::save(AFTER_BOTH_STEPS, Family::V4), "{kind:?}");
     }
 }
+
+#[test]
+fn a_table_that_iptables_has_no_words_for_is_left_out_of_its_dump() {
+    let Some(namespace) = namespace() else { return };
+    let family = Family::V4;
+    namespace.restore(
+        Kind::Nft,
+        family,
+        "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n",
+    );
+    let rule = "add rule ip filter INPUT fib daddr type local accept\n";
+    let output = namespace.0.run(&["nft", "-f", "-"], rule);
+    assert!(output.status.success(), "{output:?}");
+    let save = parse::save(&namespace.save(Kind::Nft, family), family);
+    let left_out: Vec<_> = save
+        .opaque
+        .iter()
+        .map(|line| parse::left_out(&line.text))
+        .collect();
+    assert_eq!(left_out, [Some(TableName::Filter)]);
+    let tables: Vec<_> = save.ruleset.tables.into_keys().collect();
+    assert_eq!(tables, [TableName::Nat]);
+}

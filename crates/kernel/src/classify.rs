@@ -50,6 +50,14 @@ pub(crate) fn tool_failure(finished: &Finished) -> FailureKind {
     }
 }
 
+/// What `iptables-nft` 1.8.9 says of a chain with a rule of nftables that it has no words for.
+const NO_WORDS: [&str; 2] = ["is incompatible, use 'nft' tool", "Parsing nftables rule failed"];
+
+/// Whether a tool's words ([`detail`]) say that it has none for rules that are there, and will have none as long as they are.
+pub(crate) fn has_no_words(detail: &str) -> bool {
+    NO_WORDS.iter().any(|words| detail.contains(words))
+}
+
 /// What kind of failure it is when a tool could not be run to its end.
 pub(crate) fn run_failure(error: &RunError) -> FailureKind {
     match error {

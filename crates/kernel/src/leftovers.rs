@@ -8,7 +8,7 @@ use crate::nft;
 use crate::socket::{Socket, SocketError};
 use iptables::ast::{ChainName, TableName};
 use model::Family;
-use netlink::attr::{Attr, Attrs};
+use netlink::attr::{Attr, Attrs, until_nul};
 use netlink::ipvs::{self, VirtualServer};
 use netlink::message::{HEADER_LENGTH, Message, flags};
 use netlink::nft::Change;
@@ -200,8 +200,7 @@ fn read_kind(info: &Attr<'_>) -> Result<Option<String>, DecodeError> {
     for attr in info.nest("link information") {
         let attr = attr?;
         if attr.kind == uapi::INFO_KIND {
-            let text = attr.value.split(|byte| *byte == 0).next().unwrap_or_default();
-            return Ok(Some(String::from_utf8_lossy(text).into_owned()));
+            return Ok(Some(String::from_utf8_lossy(until_nul(attr.value)).into_owned()));
         }
     }
     Ok(None)

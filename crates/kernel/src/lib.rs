@@ -16,10 +16,12 @@ pub mod guard;
 pub mod host_firewall;
 pub mod host_state;
 pub mod leftovers;
+pub mod legacy_trace;
 mod lines;
 pub mod links;
 pub mod listening;
 mod live;
+mod losses;
 pub mod native;
 pub mod nfacct;
 mod nft;
@@ -44,6 +46,7 @@ pub use commit_watch::{CommitWatch, ForeignCommit, Touches};
 pub use failed::{FailedInput, FailedInputs};
 pub use fake::FakeKernel;
 pub use live::{LONGEST_CALL, LiveKernel, RuleCount};
+pub use netlink::nflog::StepKind;
 pub use netlink::packet::PacketView;
 pub use nft_table::{
     ClientSets, CounterTable, Feature, Lack, NftCommitError, NftTable, Refused, TableTouched, TableWatch,
@@ -52,7 +55,7 @@ pub use nft_table::{
 pub use packet_watch::{PacketWatch, rule_handles};
 pub use rule_watch::{RuleWatch, Touch, Touched};
 pub use socket::SocketError;
-pub use trace_table::{Share, TraceTable, Traced};
+pub use trace_table::{Share, TRACE_TABLES, TraceTable, Traced};
 pub use watch::{Committed, GenerationWatch, TraceWatch};
 
 use lines::LineSplitter;

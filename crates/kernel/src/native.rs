@@ -1,5 +1,6 @@
 //! What `nft` lists of this host, for tools; the daemon never runs it.
 
+use crate::classify;
 use crate::process::{Invocation, RunError};
 use std::path::Path;
 use std::time::Duration;
@@ -44,12 +45,12 @@ pub enum ListError {
         error: String,
     },
     /// It refused.
-    #[error("nft {args} failed: {stderr}")]
+    #[error("nft {args} failed: {said}")]
     Refused {
         /// What it was told.
         args: String,
-        /// What it said.
-        stderr: String,
+        /// What it said, in one line.
+        said: String,
     },
 }
 
@@ -107,7 +108,7 @@ fn run(nft: &Path, args: &[&str], patience: Duration) -> Result<Option<String>, 
         }
         Ok(finished) => Err(ListError::Refused {
             args,
-            stderr: finished.stderr,
+            said: classify::detail(&finished, ""),
         }),
         Err(RunError::TimedOut(_)) => Ok(None),
         Err(RunError::Start(error)) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -1,5 +1,6 @@
 //! Real packets of this network namespace, followed through all rules of `nf_tables` while they pass.
 
+use crate::losses::{Heard, Losses};
 use crate::passage::{Passage, Passages};
 use crate::socket::{Socket, SocketError};
 use crate::trace_table::{Share, TraceTable, Traced};
@@ -15,7 +16,7 @@ use std::time::Instant;
 pub struct PacketWatch {
     watch: TraceWatch,
     passages: Passages,
-    lost: u64,
+    losses: Losses,
     _tables: Vec<TraceTable>,
 }
 
@@ -38,7 +39,7 @@ impl PacketWatch {
         Ok(PacketWatch {
             watch,
             passages: Passages::new(name),
-            lost: 0,
+            losses: Losses::default(),
             _tables: tables.collect::<Result<_, _>>()?,
         })
     }
@@ -67,7 +68,7 @@ impl PacketWatch {
 
     /// How often the kernel had more to tell than the socket could hold (`ENOBUFS`): then ways have gaps.
     pub fn losses(&self) -> u64 {
-        self.lost
+        self.losses.count()
     }
 
     /// Events of packets whose beginning was not seen.
@@ -78,14 +79,10 @@ impl PacketWatch {
     fn read(&mut self) -> Result<(), SocketError> {
         let passages = &mut self.passages;
         let read = self.watch.take(&mut |event| passages.take(event, Instant::now()));
-        match read {
-            Ok(_) => Ok(()),
-            Err(SocketError::Lost) => {
-                self.lost += 1;
-                Ok(())
-            }
-            Err(error) => Err(error),
+        if self.losses.heard(read)? == Heard::WithGaps {
+            self.passages.lose();
         }
+        Ok(())
     }
 }
 

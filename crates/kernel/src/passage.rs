@@ -1,13 +1,17 @@
-//! One packet's way through `nf_tables`, put together from the events of a trace.
+//! One packet's way through `nf_tables`, put together from the events of a trace; [`logged`] does so for iptables-legacy.
 //!
 //! Values alone. A trace's number is the kernel's guess at a packet: it comes again for other packets within a second,
 //! and changes on the way through a bridge. What does not change is that each packet comes into our own table first.
 
+mod logged;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use logged::LoggedPassages;
+
 use crate::follow::words;
-use crate::trace_table::ENTRIES;
+use crate::trace_table::{ENTRIES, TRACE_TABLES};
+use netlink::nflog::StepKind;
 use netlink::nfnl::Family as NetlinkFamily;
 use netlink::nft::{CtDirection, Policy, TraceEvent, TraceStep, Verdict};
 use netlink::packet::PacketView;
@@ -57,6 +61,13 @@ pub enum What {
         /// Whether it let the packet pass.
         accepts: bool,
     },
+    /// A step in legacy, which tells numbers and no verdicts.
+    Step {
+        /// What the kernel calls it.
+        kind: StepKind,
+        /// The rule's number, from 1; that of a chain's end is one more than it has rules.
+        number: u32,
+    },
 }
 
 /// A packet's way.
@@ -83,6 +94,8 @@ pub struct Passage {
     pub met: Vec<Met>,
     /// What became of it.
     pub seen: Seen,
+    /// Whether steps of it may have been lost.
+    pub has_gaps: bool,
     ids: Vec<u32>,
     flow: Option<Flow>,
     last: Instant,
@@ -134,6 +147,10 @@ impl Passages {
     /// Takes an event that was read at this time.
     pub fn take(&mut self, event: &TraceEvent<'_>, now: Instant) {
         let is_own = event.table == self.own;
+        if !is_own && event.table.starts_with(TRACE_TABLES) {
+            // Somebody else follows packets meanwhile.
+            return;
+        }
         let is_entry = ENTRIES.contains(&event.chain);
         if is_own && is_entry && matches!(event.step(), Some(TraceStep::Rule { .. })) {
             return self.begin(event, now);
@@ -176,6 +193,12 @@ impl Passages {
         all
     }
 
+    /// Events were lost: those that are not told yet may have gaps.
+    pub fn lose(&mut self) {
+        let all = self.open.iter_mut().chain(&mut self.done);
+        all.for_each(|passage| passage.has_gaps = true);
+    }
+
     /// Those that are on their way still.
     pub fn rest(&mut self) -> Vec<Passage> {
         let mut all = std::mem::take(&mut self.done);
@@ -204,19 +227,12 @@ impl Passages {
             self.done.push(self.open.remove(0));
         }
         self.open.push(Passage {
-            began: now,
             sent_here: event.chain == "output",
             in_interface: event.iif,
             out_interface: event.oif,
-            before: view,
-            after: view,
-            is_first: None,
             mark: event.mark.unwrap_or_default(),
-            met: Vec::new(),
-            seen: Seen::NoMore,
             ids: vec![event.id],
-            flow: None,
-            last: now,
+            ..Passage::new(view, now)
         });
     }
 
@@ -226,7 +242,7 @@ impl Passages {
     fn of(&self, event: &TraceEvent<'_>) -> Option<usize> {
         let by_id = self.open.iter().rposition(|open| open.ids.contains(&event.id));
         let find = |is_it: &dyn Fn(&Passage) -> bool| {
-            let is_on_its_way = |open: &Passage| open.seen == Seen::NoMore || open.comes_back(event);
+            let is_on_its_way = |open: &Passage| open.seen == Seen::NoMore || open.comes_back(event.iif);
             self.open
                 .iter()
                 .rposition(|open| is_on_its_way(open) && is_it(open))
@@ -245,14 +261,49 @@ impl Passages {
     /// A packet that this host sends to itself comes in again: it is the same one.
     fn of_loopback(&mut self, event: &TraceEvent<'_>, view: &PacketView) -> Option<&mut Passage> {
         let mut newest = self.open.iter_mut().rev();
-        newest.find(|open| open.comes_back(event) && is_same(&open.after, view))
+        newest.find(|open| open.comes_back(event.iif) && is_same(&open.after, view))
     }
 }
 
 impl Passage {
-    /// Whether it goes out where the event's packet comes in: through `lo`.
-    fn comes_back(&self, event: &TraceEvent<'_>) -> bool {
-        self.sent_here && event.iif.is_some() && self.out_interface == event.iif
+    fn new(view: PacketView, now: Instant) -> Passage {
+        Passage {
+            began: now,
+            sent_here: false,
+            in_interface: None,
+            out_interface: None,
+            before: view,
+            after: view,
+            is_first: None,
+            mark: 0,
+            met: Vec::new(),
+            seen: Seen::NoMore,
+            has_gaps: false,
+            ids: Vec::new(),
+            flow: None,
+            last: now,
+        }
+    }
+
+    /// When it was last told of.
+    pub fn ended(&self) -> Instant {
+        self.last
+    }
+
+    /// Whether it goes out where this event's packet comes in: through `lo`.
+    fn comes_back(&self, iif: Option<u32>) -> bool {
+        self.sent_here && iif.is_some() && self.out_interface == iif
+    }
+
+    /// The packet looks like this now: what it met last made it so.
+    fn became(&mut self, view: PacketView) {
+        if is_same(&view, &self.after) {
+            return;
+        }
+        self.after = view;
+        if let Some(met) = self.met.last_mut() {
+            met.became = Some(view);
+        }
     }
 
     fn take(&mut self, event: &TraceEvent<'_>, now: Instant) {
@@ -266,11 +317,8 @@ impl Passage {
             let is_new = connection.state.map(|state| state & NEW != 0);
             self.is_first = self.is_first.or(is_new);
         }
-        if let Some(view) = event.packet().filter(|view| !is_same(view, &self.after)) {
-            self.after = view;
-            if let Some(met) = self.met.last_mut() {
-                met.became = Some(view);
-            }
+        if let Some(view) = event.packet() {
+            self.became(view);
         }
     }
 

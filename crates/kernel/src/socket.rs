@@ -16,6 +16,7 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recv, send,
     socket_with,
 };
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -38,13 +39,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub enum SocketError {
     /// The socket could not be made.
     #[error("no netlink socket{}", shortage::advice(.0).map_or(String::new(), |advice| format!(" ({advice})")))]
-    Open(#[source] std::io::Error),
+    Open(#[source] io::Error),
     /// Nothing could be sent.
     #[error("could not send to the kernel")]
-    Send(#[source] std::io::Error),
+    Send(#[source] io::Error),
     /// Nothing could be received.
     #[error("could not receive from the kernel")]
-    Receive(#[source] std::io::Error),
+    Receive(#[source] io::Error),
     /// The kernel said no.
     #[error(transparent)]
     Refused(KernelError),
@@ -102,7 +103,7 @@ impl SocketError {
                 FailureKind::TooLarge
             }
             SocketError::Open(error) | SocketError::Send(error) | SocketError::Receive(error)
-                if error.kind() == std::io::ErrorKind::PermissionDenied =>
+                if error.kind() == io::ErrorKind::PermissionDenied =>
             {
                 FailureKind::Denied
             }
@@ -235,9 +236,19 @@ impl Socket {
             .or_else(|_| set_socket_recv_buffer_size(&self.fd, bytes));
     }
 
+    /// Has it hold as much as a monitor does.
+    pub(crate) fn make_wide(&self) {
+        self.widen(MONITOR_BYTES);
+    }
+
     /// The socket's port: notifications about its own changes carry it.
     pub(crate) fn port(&self) -> u32 {
         self.port
+    }
+
+    /// The same socket under another number: what it was bound to stays bound until all of them are closed.
+    pub(crate) fn another_fd(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     fn next_sequence(&mut self) -> u32 {

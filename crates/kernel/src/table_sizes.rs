@@ -54,12 +54,20 @@ impl SizeReader {
     /// # Errors
     /// When the kernel would not say.
     pub fn read(&self) -> Result<TableSizes, SizeError> {
+        self.read_of(&OBSERVED_TABLES)
+    }
+
+    /// The sizes now, of these tables; those that nobody has used yet are made by asking.
+    ///
+    /// # Errors
+    /// When the kernel would not say.
+    pub fn read_of(&self, wanted: &[TableName]) -> Result<TableSizes, SizeError> {
         let tables = match self.family {
             Family::V4 => Tables::Ipv4,
             Family::V6 => Tables::Ipv6,
         };
         let mut sizes = BTreeMap::new();
-        for table in OBSERVED_TABLES {
+        for table in wanted.iter().copied() {
             match xtinfo::table_size(&self.socket, tables, table.as_str()) {
                 Ok(size) => drop(sizes.insert(table, size)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

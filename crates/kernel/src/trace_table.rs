@@ -7,6 +7,7 @@ use netlink::nfnl::Family as NetlinkFamily;
 use netlink::nft::{
     Change, CmpOp, Expr, Hook, LimitType, MetaKey, NewBase, PayloadBase, Place, Policy, Register, TABLE_OWNER,
 };
+use netlink::packet::PacketView;
 use std::net::IpAddr;
 
 /// Which packets are traced. What is `None` is any.
@@ -24,6 +25,21 @@ pub struct Traced {
     pub port: Option<u16>,
     /// Index of the interface it comes in through; nothing that this host sends then.
     pub in_interface: Option<u32>,
+}
+
+impl Traced {
+    /// Whether a packet is one of these, which came in through the interface with this index.
+    pub(crate) fn fits(&self, view: &PacketView, iif: Option<u32>) -> bool {
+        let is_source = self.source.is_none_or(|ip| ip == view.source);
+        let is_destination = self.destination.is_none_or(|ip| ip == view.destination);
+        let is_protocol = self.protocol.is_none_or(|protocol| protocol == view.protocol);
+        is_source
+            && is_destination
+            && is_protocol
+            && (self.source_port.is_none() || self.source_port == view.source_port)
+            && (self.port.is_none() || self.port == view.destination_port)
+            && (self.in_interface.is_none() || self.in_interface == iif)
+    }
 }
 
 /// How many packets of those that match are traced.
@@ -44,6 +60,10 @@ pub struct TraceTable {
     family: NetlinkFamily,
     name: String,
 }
+
+/// What the names of tables begin with that `kube-proxy trace --live` makes: they decide nothing, and are none of a host's
+/// rules.
+pub const TRACE_TABLES: &str = "kube-proxy-trace-";
 
 /// Before conntrack (-200) and before every chain of iptables; raw is at -300.
 const FIRST: i32 = -350;

@@ -247,7 +247,7 @@ impl Caller {
         let _ = self.socket.take_error();
         self.socket.send(b"?\n").unwrap();
         let mut answer = [0; 200];
-        match self.socket.recv(&mut answer) {
+        match live::recv(&self.socket, &mut answer) {
             Ok(count) => {
                 let text = String::from_utf8_lossy(&answer[..count]);
                 Heard::From(text.split(' ').next().unwrap().to_owned())

@@ -166,7 +166,7 @@ fn a_packet_is_traced_and_its_connection_found() {
     let mut watch = TraceWatch::new().unwrap();
     let table = TraceTable::new(Family::V4, "kernel-test-trace", &[TRACED]).unwrap();
     let sender = send();
-    receiver.recv(&mut [0; 16]).unwrap();
+    lab::live::recv(&receiver, &mut [0; 16]).unwrap();
     let want = [("OUTPUT".to_owned(), true), ("KUBE-SVC-TEST".to_owned(), false)];
     assert_eq!(traced_rules(&mut watch), want);
 

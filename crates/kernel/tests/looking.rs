@@ -51,6 +51,7 @@ fn routes_of_every_kind_are_printed_as_ip_prints_them() {
         ip("route add 10.244.2.0/24 via 192.0.2.12 dev eth0 proto static src 192.0.2.11");
         ip("route add blackhole 10.244.1.0/26 proto bird");
         ip("route add 10.0.0.0/8 dev eth0 table 51820");
+        ip("route add throw 10.244.0.0/16 table 51820");
         ip("route add 10.244.3.0/24 nexthop via 192.0.2.13 dev eth0 nexthop via 192.0.2.14 dev eth0");
         ip("-6 route add default via 2001:db8::1 dev eth0");
         let found: Vec<String> = routes::routes()
@@ -64,6 +65,7 @@ fn routes_of_every_kind_are_printed_as_ip_prints_them() {
             "10.244.2.0/24 via 192.0.2.12 dev eth0 proto static src 192.0.2.11",
             "blackhole 10.244.1.0/26 proto bird",
             "10.0.0.0/8 dev eth0 table 51820 proto boot",
+            "throw 10.244.0.0/16 table 51820 proto boot",
             "10.244.3.0/24 via 192.0.2.13 dev eth0 proto boot",
             "::/0 via 2001:db8::1 dev eth0 proto boot",
             "2001:db8::/64 dev eth0 proto kernel",
@@ -79,30 +81,34 @@ fn routes_of_every_kind_are_printed_as_ip_prints_them() {
 }
 
 #[test]
-fn rules_of_policy_routing_that_ask_for_marks_are_printed_as_ip_prints_them() {
-    in_namespace(
-        "rules_of_policy_routing_that_ask_for_marks_are_printed_as_ip_prints_them",
-        || {
-            assert_eq!(routes::mark_rules().unwrap(), []);
-            ip("rule add not fwmark 0xca6c table 51820 priority 32765");
-            ip("rule add fwmark 0x200/0xf00 table main priority 9");
-            ip("-6 rule add fwmark 0x4000/0x4000 table 7 priority 10");
-            ip("rule add from 10.0.0.0/8 table 8 priority 11");
-            let found: Vec<String> = routes::mark_rules()
-                .unwrap()
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            assert_eq!(
-                found,
-                [
-                    "9: from all fwmark 0x200/0xf00 lookup main",
-                    "10: from all fwmark 0x4000/0x4000 lookup 7",
-                    "32765: not from all fwmark 0xca6c lookup 51820",
-                ]
-            );
-        },
-    );
+fn rules_of_policy_routing_are_printed_as_ip_prints_them() {
+    in_namespace("rules_of_policy_routing_are_printed_as_ip_prints_them", || {
+        assert_eq!(routes::rules().unwrap(), []);
+        ip("rule add not fwmark 0xca6c table 51820 priority 32765");
+        ip("rule add fwmark 0x200/0xf00 table main priority 9");
+        ip("-6 rule add fwmark 0x4000/0x4000 table 7 priority 10");
+        ip("rule add from 10.0.0.0/8 table 8 priority 11");
+        ip("rule add from 10.1.0.7 to 198.51.100.0/24 iif eth9 table 8 priority 12");
+        ip("rule add ipproto udp dport 53 table 8 priority 13");
+        ip("rule add unreachable fwmark 0x80000/0xff0000 priority 5250");
+        ip("rule add table 52 priority 5270");
+        ip("rule add table main suppress_prefixlength 0 priority 32764");
+        let found: Vec<String> = routes::rules().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "9: from all fwmark 0x200/0xf00 lookup main",
+                "10: from all fwmark 0x4000/0x4000 lookup 7",
+                "11: from 10.0.0.0/8 lookup 8",
+                "12: from 10.1.0.7/32 to 198.51.100.0/24 iif eth9 lookup 8",
+                "13: from all and-more lookup 8",
+                "5250: from all fwmark 0x80000/0xff0000 unreachable",
+                "5270: from all lookup 52",
+                "32764: from all lookup main suppress_prefixlength 0",
+                "32765: not from all fwmark 0xca6c lookup 51820",
+            ]
+        );
+    });
 }
 
 #[test]

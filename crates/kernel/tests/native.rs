@@ -90,12 +90,12 @@ fn a_refusal_is_told_in_the_words_of_nft_and_a_missing_tool_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let refusing = program(
         folder.path(),
-        "echo 'Operation not permitted (you must be root)' >&2; exit 1",
+        "echo 'Operation not permitted (you must be root)' >&2; echo 'netlink: Error: no cache' >&2; exit 1",
     );
     let error = list_by(&refusing, PATIENCE).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "nft -j list ruleset failed: Operation not permitted (you must be root)"
+        "nft -j list ruleset failed: Operation not permitted (you must be root) netlink: Error: no cache"
     );
     let missing = list_by(&folder.path().join("not-there"), PATIENCE).unwrap_err();
     assert!(matches!(missing, ListError::NotInstalled), "{missing}");

@@ -84,6 +84,101 @@ fn lists_of_every_size_are_taken() {
     });
 }
 
+/// Lists that clients stay at, for cluster IPs and node ports: the longest chains that there are.
+fn sticky(slots: usize) -> Shapes {
+    let bound = Bound::of(slots).unwrap();
+    let of_kind = |kind| Shape {
+        kind,
+        choice: Choice::Sticky(bound, 10_800),
+    };
+    [Kind::Service, Kind::NodePort].map(of_kind).into()
+}
+
+fn address(number: usize) -> Vec<Value> {
+    let [.., high, low] = number.to_be_bytes();
+    vec![
+        Value::Address([10, 96, high, low].into()),
+        Value::Protocol(model::Protocol::Tcp),
+        Value::Port(80),
+    ]
+}
+
+fn endpoint(frontend: usize, slot: u32, port: u16) -> (ElementKey, Element) {
+    let key = ElementKey {
+        set: Kind::Service.slot(slot),
+        key: address(frontend).into(),
+    };
+    let [.., high, low] = slot.to_be_bytes();
+    let element = Element {
+        endpoint: Some(([10, 244, high, low], port).into()),
+        comment: None,
+    };
+    (key, element)
+}
+
+/// As little room as a user namespace has.
+const LITTLE: usize = 416 << 10;
+
+fn of_elements(elements: Vec<Operation>) -> Step {
+    Step {
+        frame: Vec::new(),
+        elements,
+    }
+}
+
+/// What is there of these elements.
+fn read(table: &mut NftTable, keys: Vec<ElementKey>) -> Vec<Element> {
+    match table.observe(&Reading::Elements(keys)).unwrap() {
+        Observation::Elements(read) => read.into_iter().filter_map(|(_, element)| element).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Chains that are longer than a batch are made, and thousands of endpoints come, change and go.
+#[test]
+fn steps_that_are_longer_than_a_batch_are_carried_out() {
+    in_namespace("steps_that_are_longer_than_a_batch_are_carried_out", || {
+        const SLOTS: u32 = 1024;
+        let (mut table, now) = empty(Family::V4);
+        table.narrow(LITTLE).unwrap();
+        let change = now.change_to(&frame(Family::V4, &sticky(SLOTS as usize)));
+        let served = ElementKey {
+            set: Kind::Service.within_sticky(Bound::of(SLOTS as usize).unwrap(), 10_800),
+            key: address(1).into(),
+        };
+        let of_one = |frontend, port| (0..SLOTS).map(move |slot| endpoint(frontend, slot, port));
+        let endpoints = |port| (1..=5).flat_map(move |frontend| of_one(frontend, port));
+        let keys = || {
+            endpoints(80)
+                .map(|(key, _)| key)
+                .chain([served.clone()])
+                .collect()
+        };
+        let and_served = |port| {
+            let all = endpoints(port).map(|(_, element)| element);
+            all.chain([Element::default()]).collect::<Vec<_>>()
+        };
+        let come = endpoints(80).map(|(key, to)| Operation::Add(key, to));
+        let serve = Operation::Add(served.clone(), Element::default());
+        let first = Step {
+            frame: change.steps,
+            elements: come.chain([serve]).collect(),
+        };
+        table.commit(&first).unwrap();
+        assert_eq!(held(&mut table), change.then);
+        assert_eq!(read(&mut table, keys()), and_served(80));
+
+        let pairs = endpoints(80).zip(endpoints(81));
+        let replaced = pairs.map(|((key, old), (_, new))| Operation::Replace(key, old, new));
+        table.commit(&of_elements(replaced.collect())).unwrap();
+        assert_eq!(read(&mut table, keys()), and_served(81));
+
+        let gone = endpoints(81).map(|(key, old)| Operation::Delete(key, old));
+        table.commit(&of_elements(gone.collect())).unwrap();
+        assert_eq!(read(&mut table, keys()), [Element::default()]);
+    });
+}
+
 /// What was made before the refusal is there, and is neither in the way nor twice there afterwards: of the same frame, and
 /// of a smaller one that goes in one batch.
 #[test]
@@ -91,31 +186,34 @@ fn frames_are_made_after_a_refusal_in_the_middle_of_a_large_one() {
     in_namespace(
         "frames_are_made_after_a_refusal_in_the_middle_of_a_large_one",
         || {
-            for (room, slots) in [(8 << 20, 2048), (512 << 10, 2048), (512 << 10, 4)] {
+            for (room, of, then) in [
+                (8 << 20, shapes(2048), shapes(2048)),
+                (LITTLE, shapes(2048), shapes(2048)),
+                (LITTLE, shapes(2048), shapes(4)),
+                (LITTLE, sticky(512), sticky(512)),
+                (LITTLE, sticky(512), sticky(256)),
+            ] {
                 let (mut table, now) = empty(Family::V4);
                 table.narrow(room).unwrap();
-                let large = now.change_to(&frame(Family::V4, &shapes(2048)));
-                let key = ElementKey {
-                    set: Kind::Service.slot(0),
-                    key: vec![
-                        Value::Address([10, 96, 0, 1].into()),
-                        Value::Protocol(model::Protocol::Tcp),
-                        Value::Port(80),
-                    ],
-                };
+                let large = now.change_to(&frame(Family::V4, &of));
+                let set = Name::new(nftables::names::CLUSTER_IPS);
+                let key = address(1)[..1].into();
+                let missing = Operation::Delete(ElementKey { set, key }, Element::default());
                 let refused = Step {
                     frame: large.steps,
-                    elements: vec![Operation::Delete(key, Element::default())],
+                    elements: vec![missing],
                 };
                 table.commit(&refused).unwrap_err();
                 let left = held(&mut table);
-                assert_eq!(left.chains.contains_key(&Kind::Service.to(2047)), room < 8 << 20);
-                assert!(
-                    !left
-                        .chains
-                        .contains_key(&Kind::Service.pick(Bound::of(2048).unwrap()))
+                assert_eq!(
+                    left.chains.keys().any(nftables::names::is_below_lists),
+                    room == LITTLE
                 );
-                let change = now.change_to(&frame(Family::V4, &shapes(slots)));
+                assert_eq!(
+                    left.chains.get(&Kind::Service.endpoints()),
+                    now.chains.get(&Kind::Service.endpoints())
+                );
+                let change = now.change_to(&frame(Family::V4, &then));
                 table.commit(&of_frame(change.steps)).unwrap();
                 let held = held(&mut table);
                 for (name, rules) in &change.then.chains {
@@ -124,6 +222,19 @@ fn frames_are_made_after_a_refusal_in_the_middle_of_a_large_one() {
             }
         },
     );
+}
+
+/// A long chain that another of ours has made and uses is not taken apart: packets would meet half of it.
+#[test]
+fn a_long_chain_that_is_in_use_is_not_made_again_by_and_by() {
+    in_namespace("a_long_chain_that_is_in_use_is_not_made_again_by_and_by", || {
+        let (mut table, now) = empty(Family::V4);
+        table.narrow(LITTLE).unwrap();
+        let change = now.change_to(&frame(Family::V4, &sticky(512)));
+        table.commit(&of_frame(change.steps.clone())).unwrap();
+        table.commit(&of_frame(change.steps)).unwrap_err();
+        assert_eq!(held(&mut table), change.then);
+    });
 }
 
 /// A chain that jumps to the next one, and so on, below `services`, which is one below a base chain.

@@ -143,7 +143,7 @@ fn answered(family: Family, from: IpAddr, round: u16) -> Option<u8> {
     socket.connect(service_address(family)).unwrap();
     socket.send(b"?").unwrap();
     let mut bytes = [0; 16];
-    socket.recv(&mut bytes).ok().map(|_| bytes[0])
+    lab::live::recv(&socket, &mut bytes).ok().map(|_| bytes[0])
 }
 
 fn all_answered(family: Family, round: u16) -> BTreeMap<IpAddr, u8> {

@@ -44,7 +44,7 @@ fn element(family: Family, number: u32) -> (ElementKey, Element) {
         comment: None,
     };
     let set = Kind::Service.slot(0);
-    (ElementKey { set, key }, element)
+    (ElementKey { set, key: key.into() }, element)
 }
 
 fn add(family: Family, number: u32) -> Operation {

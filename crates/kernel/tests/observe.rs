@@ -207,3 +207,60 @@ fn namespace_without_rules_has_empty_builtin_chains() {
         }
     });
 }
+
+/// Other software writes rules of nftables into `ip filter` (Tailscale does), for which iptables has no words: the tool then
+/// refuses the whole chain, or the table.
+#[test]
+fn rules_without_words_in_iptables_hold_up_nobody_and_are_kept() {
+    in_namespace(
+        "rules_without_words_in_iptables_hold_up_nobody_and_are_kept",
+        || {
+            let mut kernel = live(Backend::NfTables);
+            tool(
+                &["iptables-nft-restore", "--noflush"],
+                "*filter\n:X - [0:0]\n-A INPUT -j X\n-A X -j ACCEPT\nCOMMIT\n",
+            );
+            let foreign = "add rule ip filter INPUT fib daddr type local accept\n\
+            add chain ip filter ts-forward\n\
+            add rule ip filter ts-forward meta mark set meta mark & 0xff00ffff ^ 0x00040000\n\
+            add rule ip filter ts-forward meta mark & 0x00ff0000 == 0x00040000 accept\n\
+            add rule ip filter FORWARD jump ts-forward\n\
+            add set ip filter blocked { type ipv4_addr; }\n\
+            add rule ip filter OUTPUT ip daddr @blocked drop\n\
+            add rule ip filter OUTPUT tcp dport { 80, 443 } accept\n";
+            tool(
+                &["iptables-nft-restore", "--noflush"],
+                "*filter\n:OUTPUT ACCEPT [0:0]\n-A FORWARD -j X\nCOMMIT\n",
+            );
+            tool(&["nft", "-f", "-"], foreign);
+            let found = observed(&mut kernel, Family::V4, &Scope::Everything).unwrap();
+            let rules = |chain: &str| -> Vec<String> {
+                let chain = found.chain(TableName::Filter, chain).unwrap();
+                let text = |rule| {
+                    iptables::render::RuleText {
+                        rule,
+                        family: Family::V4,
+                    }
+                    .to_string()
+                };
+                chain.rules.iter().map(text).collect()
+            };
+            let input = rules("INPUT");
+            assert_eq!(input[0], "-j X");
+            assert!(input[1].starts_with("-j nft rule handle "), "{input:?}");
+            assert_eq!(rules("FORWARD"), ["-j X", "-j ts-forward"]);
+            let foreign = rules("ts-forward");
+            assert!(foreign[0].starts_with("-j nft rule handle "), "{foreign:?}");
+            assert_eq!(foreign[1], "-m mark --mark 0x40000/0xff0000 -j ACCEPT");
+            // The tool says `-j DROP` of the first, and ends well.
+            let sets = rules("OUTPUT");
+            assert!(
+                sets.iter().all(|rule| rule.starts_with("-j nft rule handle ")),
+                "{sets:?}"
+            );
+            assert_eq!(sets.len(), 2);
+            let again = observed(&mut kernel, Family::V4, &Scope::Everything).unwrap();
+            assert_eq!(again, found);
+        },
+    );
+}

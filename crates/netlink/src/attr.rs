@@ -240,6 +240,6 @@ impl<'a, const N: usize> Fields<'a, N> {
 }
 
 /// The bytes before the first NUL, or all of them.
-pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
+pub fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

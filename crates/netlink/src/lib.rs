@@ -59,6 +59,7 @@ pub mod ipset;
 pub mod ipvs;
 pub mod message;
 pub mod nfacct;
+pub mod nflog;
 pub mod nfnl;
 pub mod nft;
 pub mod packet;

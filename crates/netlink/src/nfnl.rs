@@ -27,6 +27,7 @@ pub mod groups {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subsystem {
     Conntrack,
+    Logging,
     Ipset,
     Accounting,
     Nftables,
@@ -36,6 +37,7 @@ impl Subsystem {
     const fn code(self) -> u8 {
         match self {
             Self::Conntrack => 1,
+            Self::Logging => 4,
             Self::Ipset => 6,
             Self::Accounting => 7,
             Self::Nftables => 10,
@@ -151,7 +153,8 @@ pub(crate) fn begin(
     begin_for(buffer, (kind, flags), sequence, family, 0)
 }
 
-fn begin_for(
+/// The same, with the number that some subsystems have their objects by.
+pub(crate) fn begin_for(
     buffer: &mut Vec<u8>,
     (kind, flags): (u16, u16),
     sequence: u32,

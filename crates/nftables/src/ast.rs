@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use model::{Family, Protocol};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,8 +14,24 @@ pub const NAME_LIMIT: usize = 255;
 pub const COMMENT_LIMIT: usize = 128;
 
 /// The name of a chain, set or map.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name(Arc<str>);
+
+impl Ord for Name {
+    /// By text. Names of slots are made once and shared, which tells most equal ones without a look at it.
+    fn cmp(&self, other: &Name) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Name) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Name {
     /// # Panics
@@ -275,12 +292,31 @@ pub enum Value {
 }
 
 /// Which element of which set.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ElementKey {
     /// The set or map.
     pub set: Name,
     /// One value for each part of its key.
-    pub key: Vec<Value>,
+    pub key: Arc<[Value]>,
+}
+
+impl Ord for ElementKey {
+    /// By set, then by key. All elements of a frontend share their key.
+    fn cmp(&self, other: &ElementKey) -> Ordering {
+        self.set.cmp(&other.set).then_with(|| {
+            if Arc::ptr_eq(&self.key, &other.key) {
+                Ordering::Equal
+            } else {
+                self.key.cmp(&other.key)
+            }
+        })
+    }
+}
+
+impl PartialOrd for ElementKey {
+    fn partial_cmp(&self, other: &ElementKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// What an element holds.

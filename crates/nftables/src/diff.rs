@@ -77,7 +77,7 @@ pub fn change(have: &Elements, want: &Elements) -> Change {
 }
 
 fn take_out<'a>(leaving: &Leaving<'a>, key: &'a ElementKey, old: &Element, change: &mut Change) {
-    let when = if waits(key) {
+    let when = if waits(key) && !leaving.is_overtaken(key) {
         Leaves::Later
     } else {
         leaving.when(key)
@@ -112,7 +112,7 @@ mod tests {
     use std::net::SocketAddr;
 
     fn element(set: Name, port: u16, endpoint: Option<u8>) -> (ElementKey, Element) {
-        let key = vec![Value::Protocol(Protocol::Tcp), Value::Port(port)];
+        let key = [Value::Protocol(Protocol::Tcp), Value::Port(port)].into();
         let endpoint = endpoint.map(|number| SocketAddr::from(([10, 0, 0, number], 80)));
         let element = Element {
             endpoint,
@@ -212,23 +212,63 @@ mod tests {
     }
 
     #[test]
-    fn somebody_stands_in_below_a_smaller_bound_as_long_as_packets_may_look_below_it() {
+    fn a_slot_below_a_smaller_bound_is_left_at_once_if_packets_go_on_to_a_larger_one() {
         let kind = Kind::NodePort;
         let within = |slots| kind.within_sticky(Bound::of(slots).expect("some"), 60);
-        let mut grown = Elements::from([
+        let grown = Elements::from([
             element(within(1), 1, None),
             element(within(2), 1, None),
             element(kind.slot(0), 1, Some(1)),
             element(kind.slot(1), 1, Some(2)),
         ]);
         let shrunk = Elements::from([element(within(2), 1, None), element(kind.slot(1), 1, Some(2))]);
-        let there = change(&grown, &shrunk);
-        let (key, old) = element(kind.slot(0), 1, Some(1));
-        let (_, new) = element(kind.slot(0), 1, Some(2));
-        assert_eq!(there.now, [Operation::Replace(key.clone(), old, new.clone())]);
-        assert_eq!(there.last, [Operation::Delete(key, new)]);
-        grown.remove(&element(within(1), 1, None).0);
-        assert_eq!(sets(&change(&grown, &shrunk).now), ["nodeport-slot-0"]);
+        let now = change(&grown, &shrunk).now;
+        assert_eq!(sets(&now), ["nodeport-slot-0", "nodeport-within-1-sticky-60s"]);
+    }
+
+    #[test]
+    fn a_list_that_has_grown_leaves_the_smaller_set_at_once_and_one_that_has_shrunk_the_larger_later() {
+        let kind = Kind::NodePort;
+        let bound = |slots| Bound::of(slots).expect("some");
+        let at_once = (kind.within(bound(2)), kind.within(bound(8)), 1);
+        let shrunk = (kind.within(bound(8)), kind.within(bound(2)), 0);
+        let sticky = |slots, timeout| kind.within_sticky(bound(slots), timeout);
+        let other_choice = (kind.within(bound(2)), sticky(8, 60), 0);
+        let other_timeout = (sticky(2, 60), sticky(8, 61), 0);
+        let grown_sticky = (sticky(2, 60), sticky(8, 60), 1);
+        for (old, new, gone) in [at_once, shrunk, other_choice, other_timeout, grown_sticky] {
+            let (have, want) = (element(old.clone(), 1, None), element(new, 1, None));
+            let change = change(&Elements::from([have]), &Elements::from([want]));
+            assert_eq!(
+                (change.now.len(), change.later.len()),
+                (1 + gone, 1 - gone),
+                "{old}"
+            );
+        }
+    }
+
+    /// Where there is no larger bound, or it is one of another choice, somebody stands in.
+    #[test]
+    fn somebody_stands_in_as_long_as_packets_may_look_below_a_bound_and_nowhere_else() {
+        let kind = Kind::NodePort;
+        let bound = |slots| Bound::of(slots).expect("some");
+        let (slot_0, slot_1) = (
+            |to| element(kind.slot(0), 1, Some(to)),
+            element(kind.slot(1), 1, Some(2)),
+        );
+        for larger in [kind.within(bound(2)), kind.within_sticky(bound(2), 7)] {
+            let grown = Elements::from([
+                element(kind.within_sticky(bound(1), 60), 1, None),
+                element(larger.clone(), 1, None),
+                slot_0(1),
+                slot_1.clone(),
+            ]);
+            let shrunk = Elements::from([element(larger, 1, None), slot_1.clone()]);
+            let there = change(&grown, &shrunk);
+            let ((key, old), (_, new)) = (slot_0(1), slot_0(2));
+            assert_eq!(there.now, [Operation::Replace(key.clone(), old, new.clone())]);
+            assert_eq!(there.last, [Operation::Delete(key, new)]);
+        }
     }
 
     #[test]

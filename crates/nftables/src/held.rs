@@ -20,6 +20,7 @@ use model::{DesiredService, Family, ServiceName};
 use owners::{Owners, Shared};
 use packed::Numbers;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What the kernel holds of one family's elements.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub struct Held {
 }
 
 /// An address, protocol and port of services, or a node port.
-pub type Frontend = (Kind, Vec<Value>);
+pub type Frontend = (Kind, Arc<[Value]>);
 
 /// What a service needs.
 #[derive(Debug)]
@@ -100,9 +101,10 @@ impl Held {
     ) -> Settling {
         let mut have = self.of(name);
         let is_spared = |key: &ElementKey| spared.iter().any(|frontend| lies_under(key, frontend));
-        let mut left = have.clone();
-        left.retain(|key, _| is_spared(key));
-        have.retain(|key, _| !left.contains_key(key));
+        let left: Elements = match spared {
+            [] => Elements::new(),
+            _ => have.extract_if(.., |key, _| is_spared(key)).collect(),
+        };
         let found = want.map(|want| self.claim(want, &mut have)).unwrap_or_default();
         let taken = want
             .map(|want| self.take_over(name, want, &mut have))
@@ -356,7 +358,7 @@ pub fn frontend_of(key: &ElementKey) -> Option<Frontend> {
         None if form.role == Role::Admission => {
             let length = names::SERVICE_KEY.len();
             let start = key.key.len().checked_sub(length)?;
-            Some((Kind::Service, key.key[start..].to_vec()))
+            Some((Kind::Service, key.key[start..].into()))
         }
         None => None,
     }

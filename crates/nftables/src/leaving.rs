@@ -53,6 +53,25 @@ impl<'a> Leaving<'a> {
         }
     }
 
+    /// Whether packets that do not find a frontend in a set find it in another with a larger bound, by a later rule: whoever
+    /// looks after a commit looks there after it, too. A list that has grown need not wait, and under affinity must not: the
+    /// set with the smaller bound would draw clients that other slots know.
+    pub(crate) fn is_overtaken(&self, key: &ElementKey) -> bool {
+        let within = |key: &ElementKey| match names::form_of(key.set.as_str())? {
+            Form {
+                kind,
+                role: Role::Within(bound, sticky),
+                ..
+            } => Some((bound, (kind, sticky))),
+            _ => None,
+        };
+        let Some((bound, choice)) = within(key) else {
+            return false;
+        };
+        let mut wanted = self.want.keys().filter(|other| other.key == key.key);
+        wanted.any(|other| within(other).is_some_and(|(larger, same)| larger > bound && same == choice))
+    }
+
     /// When an element that is wanted no more is taken out.
     pub(crate) fn when(&self, key: &'a ElementKey) -> Leaves {
         let Some((list, place)) = lies_in(key) else {
@@ -87,12 +106,14 @@ impl<'a> Leaving<'a> {
     }
 
     /// Whether packets that look below some bound would find nobody without this slot: of the slots below it none is taken
-    /// both before and after.
+    /// both before and after. Who comes back from there goes on to the same choice with a larger bound, the rule for which comes
+    /// later: if the frontend is in that set before and after, somebody has to be found there. (To stand in for an endpoint that
+    /// has gone is the last resort: under affinity clients are remembered by a slot that somebody else gets, and move twice.)
     fn holds_up(&self, key: &ElementKey, list: List<'a>) -> bool {
         let stays = |key: &ElementKey| self.have.contains_key(key) && self.want.contains_key(key);
         let first = ElementKey {
             set: list.0.slot(0),
-            key: list.1.to_vec(),
+            key: list.1.into(),
         };
         if stays(&first) {
             return false;
@@ -102,9 +123,9 @@ impl<'a> Leaving<'a> {
         for other in self.have.keys().filter(|other| other.key == key.key) {
             match names::form_of(other.set.as_str()).filter(|form| form.kind == Some(list.0)) {
                 Some(Form {
-                    role: Role::Within(bound, _),
+                    role: Role::Within(bound, sticky),
                     ..
-                }) => bounds.push(bound.get()),
+                }) => bounds.push((bound.get(), sticky, stays(other))),
                 Some(Form {
                     role: Role::Slot(slot),
                     ..
@@ -112,10 +133,18 @@ impl<'a> Leaving<'a> {
                 _ => {}
             }
         }
-        bounds.into_iter().any(|bound| {
-            let below = || slots.iter().filter(|(slot, _)| *slot < bound);
-            let lowest = below().min_by_key(|(slot, _)| *slot);
-            !below().any(|(_, other)| stays(other)) && lowest.is_some_and(|(_, lowest)| *lowest == key)
+        let below = |bound: u32| slots.iter().filter(move |(slot, _)| *slot < bound);
+        let finds = |bound| below(bound).any(|(_, other)| stays(other));
+        let goes_on = |bound, sticky| {
+            let mut later = bounds
+                .iter()
+                .filter(|(other, choice, stays)| *other > bound && *choice == sticky && *stays);
+            later.any(|(other, ..)| finds(*other))
+        };
+        bounds.iter().any(|(bound, sticky, _)| {
+            let lowest = below(*bound).min_by_key(|(slot, _)| *slot);
+            let is_lowest = lowest.is_some_and(|(_, lowest)| *lowest == key);
+            is_lowest && !finds(*bound) && !goes_on(*bound, *sticky)
         })
     }
 
@@ -134,7 +163,7 @@ impl<'a> Leaving<'a> {
         };
         let policy_local = ElementKey {
             set: all.policy_local(),
-            key: key.to_vec(),
+            key: key.into(),
         };
         has(list) || (has((all, key)) && !self.want.contains_key(&policy_local))
     }
@@ -155,7 +184,7 @@ fn sent(elements: &Elements) -> Sent<'_> {
             Role::Hashed => Place::Buckets,
             _ => return None,
         };
-        Some(((kind?, key.key.as_slice()), place))
+        Some(((kind?, &*key.key), place))
     });
     sent.collect()
 }
@@ -168,7 +197,7 @@ fn lies_in(key: &ElementKey) -> Option<(List<'_>, Place)> {
         Role::Bucket(_) => Place::Buckets,
         _ => return None,
     };
-    Some(((kind?, key.key.as_slice()), place))
+    Some(((kind?, &*key.key), place))
 }
 
 fn endpoints(elements: &Elements) -> BTreeMap<List<'_>, BTreeSet<SocketAddr>> {

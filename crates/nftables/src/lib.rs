@@ -15,6 +15,7 @@ mod leaving;
 pub mod listed;
 pub mod names;
 pub mod parse;
+pub mod parts;
 pub mod pool;
 pub mod render;
 pub mod slots;

@@ -12,9 +12,11 @@ mod seen;
 pub use expr::{BinaryOp, Expr, NumberMode, Value};
 pub use frame::of_frame;
 pub use print::RuleText;
-pub(crate) use print::names_of_priorities;
+pub(crate) use print::priority_named;
 pub use seen::{NotWhole, seen};
 
+use model::Family;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 pub use traced::{Hook, Policy};
 
@@ -30,6 +32,16 @@ impl Ruleset {
     pub fn table(&self, family: TableFamily, name: &str) -> Option<&Table> {
         let mut tables = self.tables.iter();
         tables.find(|table| table.family == family && &*table.name == name)
+    }
+
+    /// Takes the elements out of sets that packets or time change: those of another moment are not known.
+    pub fn forget_what_moves(&mut self) {
+        for table in &mut self.tables {
+            let updated: BTreeSet<Arc<str>> = table.updated().into_iter().map(Arc::from).collect();
+            let moving = |set: &&mut Set| set.moves() || updated.contains(&set.name);
+            let sets = table.sets.iter_mut().filter(moving);
+            sets.for_each(|set| set.elements = Contents::NotListed);
+        }
     }
 }
 
@@ -60,6 +72,14 @@ impl TableFamily {
         TableFamily::Bridge,
         TableFamily::Netdev,
     ];
+
+    /// The family of tables that see this family's packets and no others.
+    pub fn of(family: Family) -> TableFamily {
+        match family {
+            Family::V4 => TableFamily::Ip,
+            Family::V6 => TableFamily::Ip6,
+        }
+    }
 
     /// The family's word.
     pub fn as_str(self) -> &'static str {
@@ -105,6 +125,17 @@ impl Table {
             sets: Vec::new(),
             chains: Vec::new(),
         }
+    }
+
+    /// The sets that rules change.
+    pub(crate) fn updated(&self) -> BTreeSet<&str> {
+        let rules = self.chains.iter().flat_map(|chain| &chain.rules);
+        let statements = rules.flat_map(|rule| &rule.statements);
+        let updated = statements.filter_map(|statement| match statement {
+            Statement::Update(update) => Some(&*update.set),
+            _ => None,
+        });
+        updated.collect()
     }
 
     /// Family and name, as in `ip kube-proxy`.
@@ -155,6 +186,12 @@ impl Set {
     /// Whether rules add elements, so that another moment has others.
     pub fn is_dynamic(&self) -> bool {
         self.flags.iter().any(|flag| &**flag == "dynamic")
+    }
+
+    /// Whether packets or time change it by what it says of itself. Lists leave `dynamic` out in some forms: see
+    /// [`Ruleset::forget_what_moves`].
+    pub(crate) fn moves(&self) -> bool {
+        self.is_dynamic() || self.flags.iter().any(|flag| &**flag == "timeout")
     }
 }
 
@@ -299,17 +336,20 @@ pub enum Op {
     More,
     /// `>=`
     AtLeast,
+    /// `!`: has none of these flags.
+    NoneOf,
 }
 
 impl Op {
     /// The words of all that have one.
-    pub const WRITTEN: [(Op, &'static str); 6] = [
+    pub const WRITTEN: [(Op, &'static str); 7] = [
         (Op::Equal, "=="),
         (Op::Not, "!="),
         (Op::Less, "<"),
         (Op::AtMost, "<="),
         (Op::More, ">"),
         (Op::AtLeast, ">="),
+        (Op::NoneOf, "!"),
     ];
 
     /// Its word; empty when none is written.

@@ -17,6 +17,7 @@
 
 use crate::ast::{Data, Name, Part};
 use std::fmt::Display;
+use std::sync::OnceLock;
 
 /// The table's name, in both families.
 pub const TABLE: &str = "kube-proxy";
@@ -42,6 +43,9 @@ pub const SERVICE_CLIENT_KEY: &[Part] = &[Part::Source, Part::Destination, Part:
 pub const NODEPORT_CLIENT_KEY: &[Part] = &[Part::Source, Part::Protocol, Part::Port];
 /// The key of [`HAIRPIN`] and [`ALLOWED`].
 pub const CONNECTION_KEY: &[Part] = SERVICE_CLIENT_KEY;
+
+/// Names of slots that have been asked for: each endpoint of each list asks again whenever its service changes.
+static SLOTS: [[OnceLock<Name>; 1024]; 4] = [const { [const { OnceLock::new() }; 1024] }; 4];
 
 /// Which frontends, and which of their lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +104,9 @@ impl Kind {
 
     /// The map of the endpoints in one slot.
     pub fn slot(self, slot: u32) -> Name {
-        self.set(format_args!("slot-{slot}"))
+        let name = || self.set(format_args!("slot-{slot}"));
+        let known = SLOTS[self as usize].get(slot as usize);
+        known.map_or_else(name, |known| known.get_or_init(name).clone())
     }
 
     /// The set of frontends whose slots all lie below `bound`.
@@ -277,9 +283,9 @@ fn of_kind(name: &str) -> Option<Form> {
 
 fn role_of(rest: &str) -> Option<Role> {
     let number = |text: &str| {
-        text.parse::<u32>()
-            .ok()
-            .filter(|number| number.to_string() == text)
+        // As we print them: no sign, no zero in front.
+        let is_plain = text == "0" || !text.starts_with(['0', '+']);
+        text.parse::<u32>().ok().filter(|_| is_plain)
     };
     if let Some(slot) = rest.strip_prefix("slot-") {
         return number(slot).map(Role::Slot);
@@ -309,6 +315,17 @@ fn role_of(rest: &str) -> Option<Role> {
 /// Whether upstream has no chain of this name: such a chain can be made beside what serves.
 pub fn is_ours_alone(chain: &Name) -> bool {
     chain.as_str().contains('/')
+}
+
+/// Whether a chain is one of those that choose an endpoint, which packets come to from a list's chain alone
+/// ([`Kind::endpoints`]): nothing that packets meet changes when it is made before that leads to it, once or twice.
+pub fn is_below_lists(chain: &Name) -> bool {
+    let Some((kind, rest)) = chain.as_str().split_once('/') else {
+        return false;
+    };
+    let what = rest.split('/').next().unwrap_or_default();
+    Kind::ALL.iter().any(|known| known.word() == kind)
+        && ["pick", "try", "to", "hash", "bucket"].contains(&what)
 }
 
 /// A power of two that all slots of a list lie below.
@@ -380,6 +397,9 @@ mod tests {
             "service-slot-01",
             "service-within-3",
             "service-slot-",
+            "service-slot-+1",
+            "service-slot-00",
+            "service-within-+4",
             "__map0",
         ] {
             assert_eq!(form_of(name), None, "{name}");

@@ -131,7 +131,7 @@ fn read(family: Family, set: &Name, form: &Form, key: &[u8], data: &[u8]) -> Opt
     };
     let key = ElementKey {
         set: set.clone(),
-        key: values,
+        key: values.into(),
     };
     let element = Element {
         endpoint,

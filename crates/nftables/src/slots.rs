@@ -5,7 +5,6 @@
 //! after, there is such a slot. So a packet that tries every slot finds an endpoint, whatever is committed meanwhile.
 
 use crate::names::Bound;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Slots and what is in them. The last one is taken.
@@ -50,18 +49,24 @@ impl Slots {
     /// The slots for a list that has become `want`, which is without doubles.
     #[must_use]
     pub fn changed_to(&self, want: &[SocketAddr], keeping: Keeping) -> Slots {
-        let wanted: BTreeSet<SocketAddr> = want.iter().copied().collect();
-        let mut seen = BTreeSet::new();
+        let mut sorted = want.to_vec();
+        sorted.sort_unstable();
+        let place = |endpoint: &SocketAddr| sorted.binary_search(endpoint);
+        // By place in `sorted`.
+        let mut seen = vec![false; sorted.len()];
         let mut slots = self.0.clone();
         let mut keep = |slot: &mut Option<SocketAddr>| {
-            *slot = slot.filter(|endpoint| wanted.contains(endpoint) && seen.insert(*endpoint));
+            *slot = slot.filter(|endpoint| {
+                place(endpoint).is_ok_and(|place| !std::mem::replace(&mut seen[place], true))
+            });
         };
         // Who lies in two slots stands in for another in the lower one: its clients are remembered by the upper one.
         match keeping {
             Keeping::Dense => slots.iter_mut().for_each(&mut keep),
             Keeping::InPlace => slots.iter_mut().rev().for_each(&mut keep),
         }
-        let mut new = want.iter().copied().filter(|endpoint| !seen.contains(endpoint));
+        let is_new = |endpoint: &SocketAddr| place(endpoint).is_ok_and(|place| !seen[place]);
+        let mut new = want.iter().copied().filter(is_new);
         // Slots that have just been left come first: they are the ones that are taken all the time.
         for was_taken in [true, false] {
             let holes = slots.iter_mut().zip(&self.0);
@@ -99,6 +104,7 @@ fn close_holes(slots: &mut Vec<Option<SocketAddr>>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn endpoint(number: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, number], 80))

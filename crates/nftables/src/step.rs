@@ -1,13 +1,14 @@
 //! What the kernel is asked to do in one batch, and what it says when it is asked what there is.
 
-use crate::ast::{Action, Base, Chain, Element, ElementKey, Frame, Name, Rule};
+use crate::ast::{Action, Base, Chain, Element, ElementKey, Frame, Match, Name, Rule};
 use crate::build::{Choice, Shape, Shapes};
 use crate::diff::Operation;
-use crate::names::{self, Role};
+use crate::names::{self, Bound, Role};
 use crate::pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One batch: the kernel carries out all of it or nothing, but for sets and leaves ([`is_leaf`]) of a long one.
+/// What is carried out together: all of it or nothing, unless it is longer than the kernel takes at once
+/// ([`parts_of`](crate::parts::parts_of)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Chains and sets, before elements.
@@ -31,27 +32,17 @@ pub enum FrameStep {
     Make(Frame),
     /// The same, and a table of the name that is there goes in the same batch.
     MakeAnew(Frame),
-    /// Makes what is not there yet. Rules of a chain that is there come behind its own; a leaf ([`is_leaf`]) has its rules
-    /// in place of what is there.
+    /// Makes what is not there yet. Rules of a chain that is there come behind its own; a chain below lists
+    /// ([`names::is_below_lists`]) has its rules in place of what is there.
     Extend(Frame),
+    /// Puts rules behind those that a chain has. Only parts of a step do so ([`crate::parts`]): no difference asks for it.
+    Append(Chain),
     /// Gives chains these rules in place of theirs.
     Rewrite(Vec<Chain>),
     /// Deletes chains, which nothing leads to but each other.
     DeleteChains(Vec<Name>),
     /// Deletes sets, which no rule uses.
     DeleteSets(Vec<Name>),
-}
-
-/// Whether a chain is one of ours alone that leads to no other: nothing that packets meet changes when it is made before
-/// anything leads to it, once or twice.
-pub fn is_leaf(chain: &Chain) -> bool {
-    let leads_on = |action: &Action| {
-        matches!(
-            action,
-            Action::Jump(_) | Action::Goto(_) | Action::JumpRandom(_) | Action::JumpHashed(_)
-        )
-    };
-    names::is_ours_alone(&chain.name) && !chain.rules.iter().flat_map(|rule| &rule.actions).any(leads_on)
 }
 
 /// What to read.
@@ -113,21 +104,47 @@ pub struct SeenChain {
 }
 
 impl SeenFrame {
+    /// The shapes that packets are looked up for. A step that was carried out in part has left sets of others.
+    pub fn shapes_in_use(&self) -> Shapes {
+        let lists = names::Kind::ALL.map(|kind| self.chains.get(&kind.endpoints()));
+        let rules = lists
+            .into_iter()
+            .flatten()
+            .flat_map(|chain| chain.rules.iter().flatten());
+        let looked_into: BTreeSet<&Name> = rules
+            .flat_map(|rule| &rule.matches)
+            .filter_map(|part| match part {
+                Match::In(_, set) => Some(set),
+                _ => None,
+            })
+            .collect();
+        self.shapes_of(|name| looked_into.contains(name))
+    }
+
     /// The shapes that there are sets for.
     pub fn shapes(&self) -> Shapes {
-        let ours = self.sets.iter().filter(|(_, seen)| **seen == SeenSet::Ours);
-        ours.filter_map(|(name, _)| {
-            let form = names::form_of(name.as_str())?;
-            let choice = match form.role {
-                Role::Within(bound, None) => Choice::Random(bound),
-                Role::Within(bound, Some(timeout)) => Choice::Sticky(bound, timeout),
-                Role::Hashed => Choice::Hashed,
-                _ => return None,
-            };
-            let kind = form.kind?;
-            Some(Shape { kind, choice })
-        })
-        .collect()
+        self.shapes_of(|_| true)
+    }
+
+    fn shapes_of(&self, has: impl Fn(&Name) -> bool) -> Shapes {
+        let ours = self
+            .sets
+            .iter()
+            .filter(|(name, seen)| **seen == SeenSet::Ours && has(name));
+        ours.filter_map(|(name, _)| shape_of(name))
+            .filter(|shape| self.has_slots_for(*shape))
+            .collect()
+    }
+
+    /// Whether the slots are there that lists of this shape may have. A set that has such a name, and no slots, is none
+    /// of ours: nobody's frame grows beyond what was read because of a number in a name.
+    fn has_slots_for(&self, shape: Shape) -> bool {
+        let Some(bound) = shape.choice.bound().map(Bound::get) else {
+            return true;
+        };
+        let last = shape.kind.slot(bound - 1);
+        usize::try_from(bound).is_ok_and(|bound| bound <= self.sets.len())
+            && self.sets.get(&last) == Some(&SeenSet::Ours)
     }
 
     /// Whether packets go through our chains: one that is not ours alone leads to them. A process that ended while it
@@ -144,6 +161,19 @@ impl SeenFrame {
     }
 }
 
+/// The shape whose frontends are in a set.
+fn shape_of(set: &Name) -> Option<Shape> {
+    let form = names::form_of(set.as_str())?;
+    let choice = match form.role {
+        Role::Within(bound, None) => Choice::Random(bound),
+        Role::Within(bound, Some(timeout)) => Choice::Sticky(bound, timeout),
+        Role::Hashed => Choice::Hashed,
+        _ => return None,
+    };
+    let kind = form.kind?;
+    Some(Shape { kind, choice })
+}
+
 /// How a frame comes to be another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameChange {
@@ -151,6 +181,35 @@ pub struct FrameChange {
     pub steps: Vec<FrameStep>,
     /// What is there then.
     pub then: Held,
+}
+
+impl FrameChange {
+    /// Whether all that this makes or mends is made or mended by another as well: no more is missing than there.
+    pub fn is_part_of(&self, other: &FrameChange) -> bool {
+        let (sets, chains) = other.made();
+        let (own_sets, own_chains) = self.made();
+        own_sets.is_subset(&sets)
+            && own_chains
+                .iter()
+                .all(|(name, rules)| chains.get(name) == Some(rules))
+    }
+
+    fn made(&self) -> (BTreeSet<&Name>, BTreeMap<&Name, &[Rule]>) {
+        let mut sets = BTreeSet::new();
+        let mut chains = BTreeMap::new();
+        for step in &self.steps {
+            let written = match step {
+                FrameStep::Extend(frame) => {
+                    sets.extend(frame.sets.iter().map(|set| &set.name));
+                    &frame.chains
+                }
+                FrameStep::Rewrite(chains) => chains,
+                _ => continue,
+            };
+            chains.extend(written.iter().map(|chain| (&chain.name, chain.rules.as_slice())));
+        }
+        (sets, chains)
+    }
 }
 
 /// A frame as the kernel holds it: chains in any order, since only their names matter.
@@ -238,7 +297,8 @@ impl Held {
 /// The rules that are to come behind those of a chain; `None` when it has to be written anew.
 ///
 /// The chains that look a frontend up grow with each new shape, in the order in which shapes come; each rule there looks
-/// into a set of its own, so the order does not matter.
+/// into a set of its own. The order matters among the bounds of one choice alone: a list that grows goes from a set to one
+/// that is looked into later.
 fn missing(have: &[Rule], want: &Chain) -> Option<Vec<Rule>> {
     if have == want.rules {
         return Some(Vec::new());
@@ -248,6 +308,55 @@ fn missing(have: &[Rule], want: &Chain) -> Option<Vec<Rule>> {
         return None;
     }
     let twice = (0..have.len()).any(|at| have[..at].contains(&have[at]));
-    let missing = want.rules.iter().filter(|rule| !have.contains(rule));
-    (!twice).then(|| missing.cloned().collect())
+    let missing: Vec<Rule> = want
+        .rules
+        .iter()
+        .filter(|rule| !have.contains(rule))
+        .cloned()
+        .collect();
+    let ascends = bounds_ascend(have.iter().chain(&missing));
+    (!twice && ascends).then_some(missing)
+}
+
+/// Whether of two rules for one choice the one with the larger bound comes later.
+fn bounds_ascend<'a>(rules: impl Iterator<Item = &'a Rule>) -> bool {
+    let mut last = BTreeMap::new();
+    let sets = rules
+        .flat_map(|rule| &rule.matches)
+        .filter_map(|part| match part {
+            Match::In(_, set) => names::form_of(set.as_str()),
+            _ => None,
+        });
+    sets.into_iter().all(|form| match form.role {
+        Role::Within(bound, sticky) => last
+            .insert((form.kind, sticky), bound)
+            .is_none_or(|before| before < bound),
+        _ => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_a_name_makes_no_slots() {
+        let kind = names::Kind::Service;
+        let frame = |bound: usize, slots: &[u32]| {
+            let bound = Bound::of(bound).expect("some slots");
+            let mut sets: BTreeMap<Name, SeenSet> = slots
+                .iter()
+                .map(|slot| (kind.slot(*slot), SeenSet::Ours))
+                .collect();
+            sets.insert(kind.within(bound), SeenSet::Ours);
+            let chains = BTreeMap::new();
+            let choice = Choice::Random(bound);
+            (SeenFrame { sets, chains }.shapes(), Shape { kind, choice })
+        };
+        let (shapes, shape) = frame(4, &[0, 1, 2, 3]);
+        assert!(shapes.iter().eq([&shape]));
+        assert!(frame(4, &[0, 1, 2]).0.is_empty());
+        assert!(frame(1 << 30, &[]).0.is_empty());
+        assert!(frame(1 << 30, &[0, 1, (1 << 30) - 1]).0.is_empty());
+    }
 }

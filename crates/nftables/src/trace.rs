@@ -10,6 +10,7 @@ mod ask;
 mod datum;
 mod goes;
 mod indexed;
+mod join;
 mod lookup;
 mod nat;
 mod walk;

@@ -140,6 +140,7 @@ impl FamilyLoop {
             size,
             then,
         };
+        self.runs.writes();
         self.out = Some(Outstanding::Commit(Box::new(work)));
         Effect::Commit(step)
     }

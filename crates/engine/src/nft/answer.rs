@@ -272,7 +272,7 @@ impl NftLoop {
                     TakingOver::Filling
                 };
                 self.frame = Some(HeldFrame::seen(&seen.frame));
-                self.shapes = seen.frame.shapes();
+                self.shapes = seen.frame.shapes_in_use();
                 self.held.adopt(if self.seeded.has(Fault::NftNothingAdopted) {
                     nftables::pool::Pool::default()
                 } else {
@@ -322,22 +322,23 @@ impl NftLoop {
             .as_ref()
             .is_some_and(|frame| frame.sets.iter().any(|name| !seen.sets.contains_key(name)));
         // Another of ours may have made chains for lists that we have not heard of yet.
-        self.shapes.extend(seen.shapes());
+        self.shapes.extend(seen.shapes_in_use());
         let node = world.desired_node(self.family);
         let want = build::frame(&node, &self.shapes, &world.service_cidrs());
         let frame = HeldFrame::seen(seen);
-        let steps = frame.change_to(&want).steps;
+        let change = frame.change_to(&want);
+        // A step that was refused may have been carried out in part: then less is missing than was believed.
         let as_believed = self
             .frame
             .as_ref()
-            .is_some_and(|known| known.change_to(&want).steps == steps);
+            .is_some_and(|known| change.is_part_of(&known.change_to(&want)));
         self.frame = Some(frame);
-        if steps.is_empty() || as_believed {
+        if change.steps.is_empty() || as_believed {
             self.suspect = None;
             return;
         }
         let by = self.suspect.take();
-        self.damaged(0, harm_of(&steps), by, now);
+        self.damaged(0, harm_of(&change.steps), by, now);
         self.runs.begin(now, RunKind::Changes);
         self.runs.queue.push(Rank::Node, Item::Node);
         if lost_sets {
@@ -381,7 +382,7 @@ fn harm_of(steps: &[FrameStep]) -> Harm {
                     harm.add(|| format!("chain {} changed", chain.name));
                 }
             }
-            FrameStep::DeleteChains(_) | FrameStep::DeleteSets(_) => {}
+            FrameStep::Append(_) | FrameStep::DeleteChains(_) | FrameStep::DeleteSets(_) => {}
         }
     }
     harm

@@ -285,6 +285,7 @@ impl NftLoop {
         let step = std::mem::take(&mut work.step);
         work.size = size_of(&step);
         work.keys = step.elements.iter().map(Operation::key).cloned().collect();
+        self.runs.writes();
         self.out = Some(Outstanding::Commit(Box::new(work)));
         Effect::NftCommit(step)
     }
@@ -292,7 +293,7 @@ impl NftLoop {
 
 /// The service that has the better claim to a frontend now.
 fn heir_of(world: &World, family: Family, (kind, key): &Frontend) -> Option<ServiceName> {
-    let (kind, rest) = match (kind, key.as_slice()) {
+    let (kind, rest) = match (kind, &**key) {
         (Kind::Service, [Value::Address(ip), rest @ ..]) => (FrontendKind::ExternalIp(*ip), rest),
         (Kind::NodePort, rest) => (FrontendKind::NodePort, rest),
         _ => return None,
@@ -313,6 +314,7 @@ fn size_of(step: &Step) -> StepSize {
                 size.chains += frame.chains.len();
             }
             FrameStep::Rewrite(chains) => size.chains += chains.len(),
+            FrameStep::Append(_) => {}
             FrameStep::DeleteChains(names) | FrameStep::DeleteSets(names) => size.removed += names.len(),
         }
     }

@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod cluster;
+pub mod lost;
 pub mod making;
 pub mod meant;
 pub mod own_table;

@@ -1,6 +1,7 @@
 //! An engine of nftables mode on tables in memory.
 
 use super::cluster::{Cluster, Heard};
+use super::lost::lost;
 use super::meant::Meant;
 use engine::fault::Seeded;
 use engine::{
@@ -14,7 +15,7 @@ use model::object::Kind;
 use model::snapshot::Change;
 use model::{Desired, Family, PerFamily};
 use netlink::Errno;
-use nftables::ast::{Action, ElementKey, Match, Name, Value};
+use nftables::ast::{ElementKey, Name, Value};
 use nftables::build::{self, ServiceSlots};
 use nftables::names::{self, Kind as Lists, Role};
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A frontend of a kind of lists.
-pub type Frontend = (Lists, Vec<Value>);
+pub type Frontend = (Lists, Arc<[Value]>);
 
 /// Which frontends are served.
 #[derive(Default)]
@@ -395,65 +396,6 @@ fn list_from_outside((kind, key): &Frontend, is_there: impl Fn(&ElementKey) -> b
     (list, key.clone())
 }
 
-/// Whether some packet to a frontend finds no endpoint while the kernel goes from one state to the next: it looks into
-/// one set after the other, in the order of the rules, and the commit may come between any two looks.
-fn lost(before: &FakeTable, after: &FakeTable, frontend: &Frontend) -> Option<String> {
-    let (kind, key) = frontend;
-    let has = |table: &FakeTable, set: &Name| {
-        table.elements.contains_key(&ElementKey {
-            set: set.clone(),
-            key: key.clone(),
-        })
-    };
-    // Rules are only added, behind the others.
-    let sets: Vec<Name> = after
-        .chains
-        .get(&kind.endpoints())?
-        .rules
-        .iter()
-        .filter_map(looked_into)
-        .collect();
-    let mut ways = BTreeSet::new();
-    for commit_before in 0..=sets.len() {
-        let found = sets.iter().enumerate().find(|(at, set)| {
-            let table = if *at < commit_before { before } else { after };
-            has(table, set)
-        });
-        let Some((at, set)) = found else {
-            return Some(format!(
-                "{frontend:?} is looked for in vain when a commit comes before look {commit_before}"
-            ));
-        };
-        if !ways.insert((at, at >= commit_before)) {
-            continue;
-        }
-        // Who found the set after the commit looks for endpoints after it. Who found it before may look for them before or
-        // after, slot by slot.
-        let there = |set: &Name| (at >= commit_before || has(before, set)) && has(after, set);
-        let role = names::form_of(set.as_str()).map(|form| form.role);
-        if role == Some(Role::Hashed) {
-            // Any packet looks into one bucket, and it may be any.
-            if !(0..BUCKETS).all(|bucket| there(&kind.bucket(bucket))) {
-                return Some(format!(
-                    "{frontend:?}: a bucket is empty before or after a commit"
-                ));
-            }
-            continue;
-        }
-        let Some(Role::Within(bound, _)) = role else {
-            continue;
-        };
-        // The worst is every slot when it is empty.
-        let taken = (0..bound.get()).any(|slot| there(&kind.slot(slot)));
-        if !taken {
-            return Some(format!(
-                "{frontend:?}: no slot below {bound} is taken before and after a commit"
-            ));
-        }
-    }
-    None
-}
-
 /// Frontends that have come to be looked for and of which no slot or bucket is taken.
 fn half_configured(before: Option<&FakeTable>, table: &FakeTable) -> Vec<String> {
     let mut broken = Vec::new();
@@ -486,11 +428,4 @@ fn lost_from_outside(before: &FakeTable, after: &FakeTable, frontend: &Frontend)
     let list_in = |table: &FakeTable| list_from_outside(frontend, |key| table.elements.contains_key(key));
     let late = lost(after, after, &list_in(after));
     late.or_else(|| lost(before, after, &list_in(before)))
-}
-
-fn looked_into(rule: &nftables::ast::Rule) -> Option<Name> {
-    match (rule.matches.as_slice(), rule.actions.as_slice()) {
-        ([Match::In(_, set)], [Action::Goto(_)]) => Some(set.clone()),
-        _ => None,
-    }
 }

@@ -49,8 +49,17 @@ pub const ALL: [Property; 8] = [
     },
 ];
 
-fn rig(cluster: &Cluster, seeded: Seeded) -> OwnTableRig {
-    OwnTableRig::seeded(FakeTables::default(), cluster, 10_000, seeded)
+/// Tables that take steps whole, or every third time in parts if they are longer than something small.
+fn tables(seed: u64) -> FakeTables {
+    let mut tables = FakeTables::default();
+    tables.room = seed
+        .is_multiple_of(3)
+        .then_some(usize::try_from(seed % 41).unwrap());
+    tables
+}
+
+fn rig(seed: u64, cluster: &Cluster, seeded: Seeded) -> OwnTableRig {
+    OwnTableRig::seeded(tables(seed), cluster, 10_000, seeded)
 }
 
 /// Settled, compared, and served at every moment.
@@ -83,7 +92,7 @@ fn some_changes(rig: &mut OwnTableRig, cluster: &mut Cluster, rng: &mut Rng) {
 fn incremental_equals_from_scratch(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     settled(&mut rig, &cluster)?;
     for _ in 0..8 {
         some_changes(&mut rig, &mut cluster, &mut rng);
@@ -104,7 +113,7 @@ fn nothing_was_refused(rig: &OwnTableRig) -> Result<(), String> {
 fn a_restart_with_the_same_state_writes_nothing(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     settled(&mut rig, &cluster)?;
     for _ in 0..3 {
         some_changes(&mut rig, &mut cluster, &mut rng);
@@ -123,7 +132,7 @@ fn a_restart_with_the_same_state_writes_nothing(seed: u64, seeded: Seeded) -> Re
 fn a_restart_in_the_middle_ends_as_from_scratch(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     settled(&mut rig, &cluster)?;
     for _ in 0..4 {
         some_changes(&mut rig, &mut cluster, &mut rng);
@@ -141,7 +150,7 @@ fn a_restart_in_the_middle_ends_as_from_scratch(seed: u64, seeded: Seeded) -> Re
 fn failures_are_overcome(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     rig.names_elements = rng.percent(50);
     settled(&mut rig, &cluster)?;
     for _ in 0..6 {
@@ -181,7 +190,7 @@ fn lose_some(table: &mut FakeTable, rng: &mut Rng) {
 fn lost_answers_are_overcome(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut tables = FakeTables::default();
+    let mut tables = tables(seed);
     tables.lose_answers = u32::try_from(rng.below(3)).unwrap();
     let mut rig = OwnTableRig::seeded(tables, &cluster, 10_000, seeded);
     settled(&mut rig, &cluster)?;
@@ -212,7 +221,7 @@ fn is_refusal(report: &engine::Report) -> bool {
 fn silent_damage_is_found(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     settled(&mut rig, &cluster)?;
     rig.watch_nothing();
     for family in Family::ALL {
@@ -276,7 +285,7 @@ fn damage(table: &mut Option<FakeTable>, rng: &mut Rng) {
 fn what_strangers_do_is_put_right(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let mut cluster = Cluster::new(seed);
-    let mut rig = rig(&cluster, seeded);
+    let mut rig = rig(seed, &cluster, seeded);
     settled(&mut rig, &cluster)?;
     for _ in 0..4 {
         // Whoever does more harm in a short time is taken for a rival.
@@ -338,7 +347,7 @@ fn anothers() -> FakeTable {
 fn anothers_table_serves_until_ours_does(seed: u64, seeded: Seeded) -> Result<Coverage, String> {
     let mut rng = Rng::new(seed);
     let cluster = Cluster::new(seed);
-    let mut tables = FakeTables::default();
+    let mut tables = tables(seed);
     for family in Family::ALL {
         *tables.table_mut(family) = Some(anothers());
     }

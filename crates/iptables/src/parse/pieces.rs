@@ -4,7 +4,7 @@
 //! belongs to the last match or target that was opened, whatever stands between.
 
 use crate::ast::Is;
-use crate::render::TEXT_OPTIONS;
+use crate::render::takes_text;
 
 /// A rule's words, sorted.
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl Sorting {
             return Some(());
         }
         self.implied_module(&word);
-        let takes_text = TEXT_OPTIONS.contains(&word.as_str());
+        let takes_text = takes_text(&word);
         let not = std::mem::take(&mut self.not);
         let opened = self.opened();
         if not {

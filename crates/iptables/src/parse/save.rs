@@ -17,6 +17,15 @@ pub struct Opaque {
     pub text: String,
 }
 
+/// The table that a line of `iptables-save` says is left out: `iptables-nft-save` prints nothing of a table with rules that it
+/// has no words for but a comment that it is incompatible, and ends well.
+pub fn left_out(line: &str) -> Option<TableName> {
+    let (name, rest) = line.trim_start().strip_prefix("# Table `")?.split_once('\'')?;
+    rest.starts_with(" is incompatible")
+        .then(|| TableName::from_word(name))
+        .flatten()
+}
+
 /// What a text of `iptables-save` holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Save {
@@ -102,6 +111,15 @@ impl<'a> SaveParser<'a> {
         self.line += 1;
         let line = line.trim_end_matches(['\n', '\r']);
         let words = line.trim_start();
+        if left_out(words).is_some() {
+            let opaque = Opaque {
+                line: self.line,
+                table: None,
+                text: line.to_owned(),
+            };
+            (self.sink)(Piece::Opaque(opaque));
+            return;
+        }
         if words.is_empty() || words.starts_with('#') {
             return;
         }

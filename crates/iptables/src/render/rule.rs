@@ -47,8 +47,11 @@ impl Write for Parted<'_, '_> {
 }
 
 fn words(out: &mut dyn Write, rule: &Rule, family: Family) -> Written {
+    let masked = masked_addresses(&rule.matches);
     address(out, "-s", rule.src.as_ref())?;
+    other_words(out, masked.of("-s"))?;
     address(out, "-d", rule.dst.as_ref())?;
+    other_words(out, masked.of("-d"))?;
     interface(out, "-i", rule.in_interface.as_ref())?;
     interface(out, "-o", rule.out_interface.as_ref())?;
     if let Some(protocol) = &rule.protocol {
@@ -56,10 +59,54 @@ fn words(out: &mut dyn Write, rule: &Rule, family: Family) -> Written {
         out.write_str(" -p")?;
         bare(out, protocol.value().as_str())?;
     }
-    for m in &rule.matches {
+    other_words(out, masked.rest)?;
+    for m in &rule.matches[usize::from(masked.is_a_match)..] {
         one_match(out, m, family)?;
     }
     target(out, &rule.target)
+}
+
+/// The words of a rule's first match that has no module: addresses under masks that are no prefix are printed with the
+/// other addresses.
+#[derive(Default)]
+struct Masked<'a> {
+    src: &'a [Arc<str>],
+    dst: &'a [Arc<str>],
+    rest: &'a [Arc<str>],
+    is_a_match: bool,
+}
+
+impl<'a> Masked<'a> {
+    fn of(&self, option: &str) -> &'a [Arc<str>] {
+        if option == "-s" { self.src } else { self.dst }
+    }
+}
+
+fn masked_addresses(matches: &[Match]) -> Masked<'_> {
+    let Some(Match::Other { module, words }) = matches.first() else {
+        return Masked::default();
+    };
+    if !module.is_empty() {
+        return Masked::default();
+    }
+    let (src, rest) = off_the_front(words, "-s");
+    let (dst, rest) = off_the_front(rest, "-d");
+    Masked {
+        src,
+        dst,
+        rest,
+        is_a_match: true,
+    }
+}
+
+/// `[!] OPTION VALUE`, if the words begin so, and the others.
+fn off_the_front<'a>(words: &'a [Arc<str>], option: &str) -> (&'a [Arc<str>], &'a [Arc<str>]) {
+    let count = match words {
+        [not, name, _, ..] if &**not == "!" && &**name == option => 3,
+        [name, _, ..] if &**name == option => 2,
+        _ => 0,
+    };
+    words.split_at(count)
 }
 
 /// The ` !` before the option.
@@ -215,20 +262,29 @@ fn target(out: &mut dyn Write, target: &Target) -> Written {
 }
 
 /// Options whose value `iptables-save` prints as text, in quotes unless it is one plain word.
-pub(crate) const TEXT_OPTIONS: [&str; 6] = [
+const TEXT_OPTIONS: [&str; 5] = [
     "--comment",
     "--log-prefix",
     "--nflog-prefix",
     "--nfacct-name",
-    "--string",
     "--selctx",
 ];
+
+/// Options whose value it prints in quotes whatever it is: `extensions/libxt_string.c`, `libxt_u32.c`, `libxt_bpf.c`.
+const QUOTED_OPTIONS: [&str; 4] = ["--string", "--hex-string", "--u32", "--bytecode"];
+
+/// Whether what follows is a text, which may look like an option.
+pub(crate) fn takes_text(option: &str) -> bool {
+    TEXT_OPTIONS.contains(&option) || QUOTED_OPTIONS.contains(&option)
+}
 
 fn other_words(out: &mut dyn Write, words: &[Arc<str>]) -> Written {
     let mut before = "";
     for word in words {
         if TEXT_OPTIONS.contains(&before) {
             text_value(out, word)?;
+        } else if QUOTED_OPTIONS.contains(&before) {
+            quoted_but_for(out, word, &['"', '\\'])?;
         } else {
             bare(out, word)?;
         }
@@ -259,13 +315,18 @@ fn text_value(out: &mut dyn Write, text: &str) -> Written {
 /// Every word that is not plain comes here. The tools read line by line, within quotes too: what follows a newline would
 /// be a line of its own, and a zero would be the end.
 fn quoted(out: &mut dyn Write, text: &str) -> Written {
+    quoted_but_for(out, text, &['"', '\\', '\''])
+}
+
+/// The same with a backslash before these characters.
+fn quoted_but_for(out: &mut dyn Write, text: &str, escaped: &[char]) -> Written {
     if text.contains(['\n', '\0']) {
         return Err(fmt::Error);
     }
     out.write_str(" \"")?;
-    for part in text.split_inclusive(['"', '\\', '\'']) {
+    for part in text.split_inclusive(escaped) {
         match part.char_indices().next_back() {
-            Some((at, last @ ('"' | '\\' | '\''))) => {
+            Some((at, last)) if escaped.contains(&last) => {
                 out.write_str(&part[..at])?;
                 out.write_char('\\')?;
                 out.write_char(last)?;

@@ -54,18 +54,44 @@ pub(super) fn truths(module: &Arc<str>, words: &[Arc<str>], state: &State, site:
         "owner" => owner(&opts, site),
         "icmp" | "icmp6" => Some(vec![Truth::Known(false)]),
         "recent" if opts.iter().any(|opt| opt.name == "--set" && !opt.negated) => Some(Vec::new()),
-        // Words before any -m. `-f` asks for later fragments, which conntrack has put together before any rule.
-        "" if words
-            .last()
-            .is_some_and(|word| matches!(&**word, "-f" | "--fragment"))
-            && words.len() <= 2 =>
-        {
-            Some(vec![Truth::Known(words.len() == 2)])
-        }
+        "" => own_options(words, state),
         "comment" | "nfacct" => Some(Vec::new()),
         _ => None,
     };
     decided.unwrap_or_else(|| vec![undecided(module, words, &opts)])
+}
+
+/// Words before any `-m`: addresses under a mask that is no prefix, and `-f`.
+fn own_options(words: &[Arc<str>], state: &State) -> Option<Vec<Truth>> {
+    let mut truths = Vec::new();
+    let mut words = words.iter().map(|word| &**word);
+    while let Some(word) = words.next() {
+        let negated = word == "!";
+        let option = if negated { words.next()? } else { word };
+        let plain = match option {
+            "-s" => is_under_mask(state.src?, words.next()?)?,
+            "-d" => is_under_mask(state.dst.ip(), words.next()?)?,
+            // It asks for later fragments, which conntrack has put together before any rule.
+            "-f" | "--fragment" => false,
+            _ => return None,
+        };
+        truths.push(Truth::Known(plain != negated));
+    }
+    Some(truths)
+}
+
+/// `ADDRESS/MASK`, where the mask is written as an address.
+fn is_under_mask(ip: IpAddr, text: &str) -> Option<bool> {
+    let bits = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    let (wanted, mask) = text.split_once('/')?;
+    let (wanted, mask): (IpAddr, IpAddr) = (wanted.parse().ok()?, mask.parse().ok()?);
+    if [wanted, mask].iter().any(|of| of.is_ipv4() != ip.is_ipv4()) {
+        return None;
+    }
+    Some(bits(ip) & bits(mask) == bits(wanted) & bits(mask))
 }
 
 fn options<'a>(words: &'a [Arc<str>]) -> Vec<Opt<'a>> {

@@ -2,8 +2,6 @@
 
 use super::namespace::Namespace;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::os::fd::AsFd;
 
 /// `NFNL_SUBSYS_ACCT << 8 | NFNL_MSG_ACCT_NEW` (`linux/netfilter/nfnetlink.h`, `nfnetlink_acct.h`).
 const ACCT_NEW: u16 = 7 << 8;
@@ -17,23 +15,17 @@ const HEADER: usize = 16;
 /// Makes an object of this name in the namespace.
 pub fn create(namespace: &Namespace, name: &str) {
     let message = message(name);
-    let home = namespace.open();
-    // A thread of its own enters the namespace, and ends there.
-    let answer = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
-            move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Network))?;
-            let socket = socket(AddressFamily::NETLINK, SocketType::RAW, Some(netlink::NETFILTER))?;
-            send(&socket, &message, SendFlags::empty())?;
-            let mut answer = vec![0; 4096];
-            let (_, read) = recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
-            answer.truncate(read);
-            Ok::<_, rustix::io::Errno>(answer)
-        });
-        asked
-            .join()
-            .expect("asking doesn't panic")
-            .expect("nfnetlink answers")
+    let asked = namespace.0.namespace().run(|| {
+        let socket = socket(AddressFamily::NETLINK, SocketType::RAW, Some(netlink::NETFILTER))?;
+        send(&socket, &message, SendFlags::empty())?;
+        let mut answer = vec![0; 4096];
+        let (_, read) = recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
+        answer.truncate(read);
+        Ok::<_, rustix::io::Errno>(answer)
     });
+    let answer = asked
+        .expect("the namespace can be entered")
+        .expect("nfnetlink answers");
     let code: [u8; 4] = answer[HEADER..HEADER + 4]
         .try_into()
         .expect("an acknowledgement has a code");

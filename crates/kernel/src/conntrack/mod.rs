@@ -18,7 +18,8 @@ pub use sweep::{Reach, SweepError, SweepOptions, SweepReport, sweep};
 use crate::nft;
 use crate::socket::{Socket, SocketError};
 use model::Family;
-use netlink::conntrack::{Entry, Filter, Message, Request, Tuple};
+use netlink::Errno;
+use netlink::conntrack::{Direction, Entry, Filter, Message, Request, Tuple};
 
 /// Dumps the connections whose original direction satisfies `wanted`. `narrow` lets the kernel leave out most of
 /// the others; kernels before 5.8 do not.
@@ -44,4 +45,28 @@ pub fn connections(
             _ => Ok(None),
         },
     )
+}
+
+/// The connection of which this is one direction, as the packet comes in; `None` when conntrack has none.
+///
+/// # Errors
+/// When the kernel would not say.
+pub(crate) fn connection(socket: &mut Socket, tuple: Tuple) -> Result<Option<Entry>, SocketError> {
+    let question = Request::Get {
+        direction: Direction::Original,
+        tuple,
+        zone: None,
+    };
+    let answer = socket.ask(
+        |sequence, bytes| question.encode(sequence, bytes),
+        |message| match Message::read(message)? {
+            Message::Entry(entry) => Ok(Some(entry)),
+            _ => Ok(None),
+        },
+    );
+    match answer {
+        Ok(entry) => Ok(entry.flatten()),
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

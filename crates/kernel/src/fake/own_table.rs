@@ -2,11 +2,12 @@
 
 use model::{Family, PerFamily};
 use netlink::Errno;
-use nftables::ast::{Action, Base, Element, ElementKey, Match, Name, Rule, Set};
+use nftables::ast::{Action, Base, Chain, Element, ElementKey, Match, Name, Rule, Set};
 use nftables::diff::Operation;
 use nftables::names::{self, Role};
+use nftables::parts::{parts_of, size_of};
 use nftables::pool::Pool;
-use nftables::step::{FrameStep, Observation, Reading, Seen, SeenChain, SeenFrame, SeenSet, Step, is_leaf};
+use nftables::step::{FrameStep, Observation, Reading, Seen, SeenChain, SeenFrame, SeenSet, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One family's table.
@@ -70,7 +71,9 @@ pub struct FakeTables {
     pub lose_answers: u32,
     /// Elements under these keys are refused, by their first value that an element has in common with one of them.
     pub poisoned: BTreeSet<ElementKey>,
-    /// Steps that were carried out.
+    /// Carries out longer steps in parts ([`size_of`]).
+    pub room: Option<usize>,
+    /// Steps that were carried out, or parts of them.
     pub committed: Vec<(Family, Step)>,
 }
 
@@ -90,11 +93,21 @@ impl FakeTables {
         self.tables.get_mut(family)
     }
 
-    /// Carries out a step, or nothing of it.
+    /// Carries out a step, or nothing of it; if there is not enough room, of what is left of it after a part is refused.
     ///
     /// # Errors
     /// What the kernel would refuse.
     pub fn commit(&mut self, family: Family, step: &Step) -> Result<(), Refusal> {
+        if self.room.is_none_or(|room| size_of(step) <= room) {
+            return self.commit_whole(family, step);
+        }
+        for part in parts_of(step) {
+            self.commit_whole(family, &part)?;
+        }
+        Ok(())
+    }
+
+    fn commit_whole(&mut self, family: Family, step: &Step) -> Result<(), Refusal> {
         if self.refuse_next > 0 {
             self.refuse_next -= 1;
             return refuse(Errno::EINVAL, "as it was asked to");
@@ -189,42 +202,55 @@ fn change_frame(table: &mut Option<FakeTable>, step: &FrameStep) -> Result<(), R
                 }
             }
             for chain in &frame.chains {
-                let known = table
-                    .chains
-                    .entry(chain.name.clone())
-                    .or_insert_with(|| FakeChain {
-                        base: chain.base,
-                        rules: Vec::new(),
-                    });
+                let known = made(table, chain);
                 if known.base != chain.base {
                     return refuse(Errno::EEXIST, &chain.name);
                 }
-                if is_leaf(chain) {
+                if names::is_below_lists(&chain.name) {
                     known.rules.clear();
                 }
                 known.rules.extend(chain.rules.iter().cloned());
             }
         }
+        FrameStep::Append(chain) => {
+            let Some(known) = table.chains.get_mut(&chain.name) else {
+                return refuse(Errno::ENOENT, &chain.name);
+            };
+            known.rules.extend(chain.rules.iter().cloned());
+        }
         FrameStep::Rewrite(chains) => {
             for chain in chains {
-                let known = table
-                    .chains
-                    .entry(chain.name.clone())
-                    .or_insert_with(|| FakeChain {
-                        base: chain.base,
-                        rules: Vec::new(),
-                    });
+                let known = made(table, chain);
                 known.rules.clone_from(&chain.rules);
             }
         }
-        FrameStep::DeleteChains(names) => {
-            for name in names {
-                if table.chains.remove(name).is_none() {
-                    return refuse(Errno::ENOENT, name);
-                }
-            }
-        }
+        FrameStep::DeleteChains(names) => delete_chains(table, names)?,
         FrameStep::DeleteSets(names) => delete_sets(table, names)?,
+    }
+    Ok(())
+}
+
+/// A chain that was there or is there now.
+fn made<'a>(table: &'a mut FakeTable, chain: &Chain) -> &'a mut FakeChain {
+    let empty = || FakeChain {
+        base: chain.base,
+        rules: Vec::new(),
+    };
+    table.chains.entry(chain.name.clone()).or_insert_with(empty)
+}
+
+fn delete_chains(table: &mut FakeTable, names: &[Name]) -> Result<(), Refusal> {
+    for name in names {
+        let leads = |rule: &Rule| names_in(rule).0.contains(&name);
+        let mut others = table.chains.iter().filter(|(other, _)| !names.contains(other));
+        if others.any(|(_, chain)| chain.rules.iter().any(leads)) {
+            return refuse(Errno::EBUSY, name);
+        }
+    }
+    for name in names {
+        if table.chains.remove(name).is_none() {
+            return refuse(Errno::ENOENT, name);
+        }
     }
     Ok(())
 }

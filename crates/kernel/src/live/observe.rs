@@ -5,13 +5,13 @@
 //! are not, so whoever needs that compares generations.
 
 use super::{LONGEST_CALL, LiveKernel, Missing, reading};
-use crate::nft::{self, ChainHead};
-use crate::probe::SMALL_CALL;
+use crate::nft::{self, ChainHead, Content};
+use crate::probe::{SMALL_CALL, legacy_tables};
 use crate::{
     ChainSink, FailureKind, LineSplitter, OBSERVED_TABLES, ObserveError, Scope, builtin_name, classify,
     empty_builtin,
 };
-use iptables::ast::{Chain, ChainName, TableName};
+use iptables::ast::{Chain, ChainName, Rule, TableName, Target};
 use iptables::parse::{Piece, SaveParser};
 use model::Family;
 use std::collections::BTreeSet;
@@ -62,9 +62,34 @@ impl LiveKernel {
             .with_socket(|socket| nft::content(socket, family, head))
             .map_err(|error| reading(&format!("the rules of {family} chain {}", head.name), &error))?;
         match content {
-            Some(chain) => Ok(chain),
-            None => self.content_by_tool(family, head),
+            Content::Told(chain) => Ok(chain),
+            Content::WithoutWords => self.content_without_words(family, head),
+            Content::OnlyByTool => match self.content_by_tool(family, head) {
+                Err(error) if classify::has_no_words(&error.detail) => {
+                    self.content_without_words(family, head)
+                }
+                told => told,
+            },
         }
+    }
+
+    /// For chains of `nftables`' own kind in tables of iptables: other software writes such into `ip filter`. Rules that have
+    /// no words in iptables are kept as what they are, and named by their handle.
+    fn content_without_words(&mut self, family: Family, head: &ChainHead) -> Result<Chain, ObserveError> {
+        let listed = self
+            .with_socket(|socket| nft::rules(socket, family, head.table, &head.name))
+            .map_err(|error| reading(&format!("the rules of {family} chain {}", head.name), &error))?;
+        let rules = listed.into_iter().map(|listed| {
+            let without_words = || Target::Other {
+                name: "nft".into(),
+                words: vec!["rule".into(), "handle".into(), listed.handle.to_string().into()],
+            };
+            listed.rule.unwrap_or_else(|_| Rule::new(without_words()))
+        });
+        Ok(Chain {
+            policy: head.policy,
+            rules: rules.collect(),
+        })
     }
 
     /// For chains with a rule that this crate cannot tell exactly; they are strangers' nearly always.
@@ -103,10 +128,13 @@ impl LiveKernel {
         scope: &Scope,
         sink: &mut ChainSink<'_>,
     ) -> Result<(), ObserveError> {
-        let tables = match scope {
+        let mut tables = match scope {
             Scope::Everything => OBSERVED_TABLES.to_vec(),
             Scope::Chains(table, _) => vec![*table],
         };
+        // Its tool would make the others.
+        let there = legacy_tables(family)?;
+        tables.retain(|table| there.contains(table));
         let mut seen = Builtin::of(scope);
         for table in tables {
             self.save(family, table, &mut |table, name, chain| {

@@ -206,6 +206,7 @@ mod tests {
         Listed {
             handle,
             rule: Ok(Rule::new(target)),
+            words: nft::Words::Iptables,
         }
     }
 

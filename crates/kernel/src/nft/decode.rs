@@ -7,6 +7,7 @@ use super::{matches, target};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use iptables::ast::{Is, Match, Proto, Rule, Target};
 use model::Protocol;
+use netlink::attr::until_nul;
 use netlink::nfnl::Family;
 use netlink::nft::{self, BitwiseOp, CmpOp, Expr, MetaKey, PayloadBase, RangeOp, Register, Value, Verdict};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -313,7 +314,7 @@ fn verdict_target(verdict: Verdict<'_>) -> Decoded<Target> {
 
 /// With its closing NUL a whole name, without it the beginning of one.
 fn interface(data: &[u8]) -> Decoded<Arc<str>> {
-    let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = until_nul(data);
     let text = std::str::from_utf8(name).map_err(|_| Undecodable)?;
     if text.is_empty() {
         return Err(Undecodable);

@@ -86,6 +86,26 @@ pub(crate) fn chain(
 pub(crate) struct Listed {
     pub handle: u64,
     pub rule: Result<Rule, Undecodable>,
+    pub words: Words,
+}
+
+/// Whose words a rule can be told in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// Those of iptables, as far as one can see.
+    Iptables,
+    /// Those of nftables alone. The tools of iptables leave a look at a set out of what they print, and end well: a rule for
+    /// some packets becomes one for all.
+    Nftables,
+}
+
+fn words_of(found: &nft::Rule<'_>) -> Words {
+    let looks_up = |expression: &nft::Expr<'_>| matches!(expression, nft::Expr::Lookup { .. });
+    if found.expressions.iter().any(looks_up) {
+        Words::Nftables
+    } else {
+        Words::Iptables
+    }
 }
 
 /// The rules of a chain, in order.
@@ -109,6 +129,7 @@ pub(crate) fn rules(
             Ok(Some(Listed {
                 handle: found.handle,
                 rule: rule(&found),
+                words: words_of(&found),
             }))
         },
     )
@@ -152,20 +173,31 @@ pub(crate) fn counted(
     )
 }
 
-/// A chain with its rules; `None` if one of them cannot be told here.
-pub(crate) fn content(
-    socket: &mut Socket,
-    of: Family,
-    head: &ChainHead,
-) -> Result<Option<Chain>, SocketError> {
+/// A chain's rules.
+pub(crate) enum Content {
+    /// All of them, told here.
+    Told(Chain),
+    /// One of them cannot be told here; the tool may have words for it.
+    OnlyByTool,
+    /// One of them has words in nftables alone.
+    WithoutWords,
+}
+
+/// The rules of a chain, as far as they can be told here.
+pub(crate) fn content(socket: &mut Socket, of: Family, head: &ChainHead) -> Result<Content, SocketError> {
     let listed = match head.use_count {
         0 => Vec::new(),
         _ => rules(socket, of, head.table, &head.name)?,
     };
+    if listed.iter().any(|listed| listed.words == Words::Nftables) {
+        return Ok(Content::WithoutWords);
+    }
     let rules: Result<Vec<Rule>, Undecodable> = listed.into_iter().map(|listed| listed.rule).collect();
-    Ok(rules.ok().map(|rules| Chain {
-        policy: head.policy,
-        rules,
+    Ok(rules.map_or(Content::OnlyByTool, |rules| {
+        Content::Told(Chain {
+            policy: head.policy,
+            rules,
+        })
     }))
 }
 

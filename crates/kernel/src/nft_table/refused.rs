@@ -88,6 +88,6 @@ fn element(
     let key = wire::read_key(form.key, family, element.key, element.key_end)?;
     Some(ElementKey {
         set: Name::new(set),
-        key,
+        key: key.into(),
     })
 }

@@ -12,18 +12,10 @@ use netlink::nft::{Change, SetChange};
 use netlink::{EncodeError, Errno};
 use nftables::ast::{Chain, Frame, Name};
 use nftables::diff::Operation;
-use nftables::names::TABLE;
-use nftables::step::{FrameStep, Observation, Reading, Step, is_leaf};
+use nftables::names::{self, TABLE};
+use nftables::parts::parts_of;
+use nftables::step::{FrameStep, Observation, Reading, Step};
 use std::collections::BTreeMap;
-
-/// Where the chains are that nothing leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaves {
-    /// In the batch, like all others.
-    Within,
-    /// In batches before it, with the sets.
-    MadeBefore,
-}
 
 /// The kernel's table of one family.
 pub struct NftTable {
@@ -43,68 +35,47 @@ impl NftTable {
         })
     }
 
-    /// Carries out a step, in one batch. If that is more than the socket takes, what nothing leads to yet
-    /// ([`is_leaf`](nftables::step::is_leaf)) and sets are made in batches before it: thousands of slots come at once.
+    /// Carries out a step, in one batch. If that is more than the socket takes, in several, each as long as may be
+    /// ([`parts_of`]): thousands of slots come at once.
     ///
     /// # Errors
-    /// When the kernel refuses it; nothing that packets meet has changed then. When its answer was lost, nobody knows.
+    /// When the kernel refuses it; what was carried out before is harmless then. When its answer was lost, nobody knows.
     pub fn commit(&mut self, step: &Step) -> Result<(), NftCommitError> {
-        let whole = self.batch_of(step, Leaves::Within)?;
-        let Some(whole) = whole.finish() else {
-            return Ok(());
-        };
-        if whole.bytes.len() <= self.socket.room() {
-            return self.carry_out(&whole);
+        let mut whole = self.socket.batch(None);
+        self.put(&mut whole, step, &mut 0)?;
+        if self.fits(whole.byte_count()) {
+            return whole.finish().map_or(Ok(()), |whole| self.carry_out(&whole));
         }
-        for part in &step.frame {
-            if let FrameStep::Extend(frame) = part {
-                self.make_ahead(frame)?;
-            }
-        }
-        let rest = self.batch_of(step, Leaves::MadeBefore)?;
-        rest.finish().map_or(Ok(()), |rest| self.carry_out(&rest))
+        drop(whole);
+        self.carry_out_in_parts(&parts_of(step))
     }
 
-    fn batch_of(&mut self, step: &Step, leaves: Leaves) -> Result<Batch, EncodeError> {
+    fn carry_out_in_parts(&mut self, parts: &[Step]) -> Result<(), NftCommitError> {
         let mut batch = self.socket.batch(None);
         let mut id = 0;
-        for part in &step.frame {
-            match (part, leaves) {
-                (FrameStep::Extend(frame), Leaves::MadeBefore) => {
-                    let rest = frame.chains.iter().filter(|chain| !is_leaf(chain));
-                    let rest: Vec<Chain> = rest.cloned().collect();
-                    self.chains(&mut batch, &rest, &mut id)?;
-                }
-                (part, _) => self.frame(&mut batch, part, &mut id)?,
+        for part in parts {
+            let mut alone = self.socket.batch(None);
+            self.put(&mut alone, part, &mut 0)?;
+            if !self.fits(batch.byte_count() + alone.byte_count()) {
+                let full = std::mem::replace(&mut batch, self.socket.batch(None));
+                full.finish().map_or(Ok(()), |full| self.carry_out(&full))?;
             }
-        }
-        self.elements(&mut batch, &step.elements)?;
-        Ok(batch)
-    }
-
-    /// Makes the sets of a frame and the chains that nothing leads to. Twice is as good as once.
-    fn make_ahead(&mut self, frame: &Frame) -> Result<(), NftCommitError> {
-        let mut batch = self.socket.batch(None);
-        for set in &frame.sets {
-            encode::set(&mut batch, self.family, set)?;
-            batch = self.sent_if_long(batch)?;
-        }
-        for chain in frame.chains.iter().filter(|chain| is_leaf(chain)) {
-            self.chains(&mut batch, std::slice::from_ref(chain), &mut 0)?;
-            batch = self.sent_if_long(batch)?;
+            self.put(&mut batch, part, &mut id)?;
         }
         batch.finish().map_or(Ok(()), |last| self.carry_out(&last))
     }
 
-    /// A new batch once there is no more room than for as much again.
-    fn sent_if_long(&mut self, batch: Batch) -> Result<Batch, NftCommitError> {
-        if batch.byte_count() < self.socket.room() / 2 {
-            return Ok(batch);
+    /// Whether the socket takes so many bytes in one batch, and what ends it.
+    fn fits(&self, bytes: usize) -> bool {
+        const END: usize = 64;
+        bytes + END <= self.socket.room()
+    }
+
+    fn put(&self, batch: &mut Batch, step: &Step, id: &mut u32) -> Result<(), EncodeError> {
+        for part in &step.frame {
+            self.frame(batch, part, id)?;
         }
-        if let Some(full) = batch.finish() {
-            self.carry_out(&full)?;
-        }
-        Ok(self.socket.batch(None))
+        self.elements(batch, &step.elements)
     }
 
     fn carry_out(&mut self, batch: &BatchBytes) -> Result<(), NftCommitError> {
@@ -189,6 +160,7 @@ impl NftTable {
                 self.extend(batch, frame, id)
             }
             FrameStep::Extend(frame) => self.extend(batch, frame, id),
+            FrameStep::Append(chain) => self.rules(batch, std::slice::from_ref(chain), id),
             FrameStep::Rewrite(chains) => self.rewrite(batch, chains, id),
             FrameStep::DeleteChains(names) => self.delete_chains(batch, names),
             FrameStep::DeleteSets(names) => {
@@ -225,12 +197,12 @@ impl NftTable {
         self.chains(batch, &frame.chains, id)
     }
 
-    /// All chains come before all rules, since rules name chains. What a step that failed has left in a chain that
-    /// nothing leads to goes.
+    /// All chains come before all rules, since rules name chains. What a step that failed has left in a chain below lists
+    /// goes.
     fn chains(&self, batch: &mut Batch, chains: &[Chain], id: &mut u32) -> Result<(), EncodeError> {
         for chain in chains {
             encode::chain(batch, self.family, chain)?;
-            if is_leaf(chain) {
+            if names::is_below_lists(&chain.name) {
                 self.flush(batch, &chain.name)?;
             }
         }

@@ -100,7 +100,7 @@ fn note_elements(open: &mut PerFamily<TableTouched>, elements: &Elements<'_>, th
         };
         let key = ElementKey {
             set: Name::new(elements.set),
-            key,
+            key: key.into(),
         };
         let endpoint = match element.data {
             Some(ElementData::Value(bytes)) => wire::read_endpoint(bytes),

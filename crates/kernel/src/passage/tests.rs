@@ -86,6 +86,45 @@ fn a_number_that_comes_again_is_another_packet() {
 }
 
 #[test]
+fn what_others_do_to_follow_packets_is_no_step_of_a_way() {
+    let now = Instant::now();
+    let mut all = Passages::new(OWN);
+    let (network, transport) = headers([10, 0, 0, 1], [10, 96, 0, 1], 53);
+    let others = format!("{TRACE_TABLES}1");
+    let begin = TraceEvent {
+        network_header: &network,
+        transport_header: &transport,
+        ..event(1, OWN, "output", TraceKind::Rule)
+    };
+    all.take(&event(1, &others, "output", TraceKind::Rule), now);
+    all.take(&begin, now);
+    all.take(&event(1, &others, "output", TraceKind::Policy), now);
+    all.take(&event(1, "filter", "OUTPUT", TraceKind::Policy), now);
+    all.take(&event(1, &others, "postrouting", TraceKind::Policy), now);
+    assert_eq!(all.strangers(), 0);
+    let [passage] = &all.rest()[..] else { panic!() };
+    let tables: Vec<&str> = passage.met.iter().map(|met| met.table.as_str()).collect();
+    assert_eq!(tables, ["filter"]);
+}
+
+#[test]
+fn packets_that_are_on_their_way_when_events_are_lost_may_have_gaps() {
+    let now = Instant::now();
+    let mut all = Passages::new(OWN);
+    let (network, transport) = headers([10, 0, 0, 1], [10, 96, 0, 1], 53);
+    let begin = |id| TraceEvent {
+        network_header: &network,
+        transport_header: &transport,
+        ..event(id, OWN, "output", TraceKind::Rule)
+    };
+    all.take(&begin(1), now);
+    all.lose();
+    all.take(&begin(2), now);
+    let gaps: Vec<bool> = all.rest().iter().map(|passage| passage.has_gaps).collect();
+    assert_eq!(gaps, [true, false]);
+}
+
+#[test]
 fn a_packet_that_gets_another_number_on_a_bridge_is_known_by_its_connection_or_its_looks() {
     let now = Instant::now();
     let mut all = Passages::new(OWN);

@@ -5,11 +5,11 @@
 
 use super::{NoTools, SMALL_CALL, Tools, Wanted};
 use crate::socket::{Socket, SocketError};
-use crate::{Backend, LineSplitter};
+use crate::{Backend, FailureKind, LineSplitter, ObserveError};
 use iptables::ast::TableName;
 use model::Family;
 use netlink::nft::{Message, Request};
-use std::fmt;
+use std::{fmt, io};
 
 /// What the operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -223,13 +223,35 @@ fn count_legacy(tools: &Tools, family: Family) -> Option<Counted> {
     (is_read || !has_legacy_tables(family)).then_some(counted)
 }
 
-/// Whether this network namespace has tables of legacy: the kernel names them. No tool is asked, which would make them.
+/// Whether this network namespace has tables of legacy, or may have them: the kernel names them to those who have rights.
+/// No tool is asked, which would make them.
 pub fn has_legacy_tables(family: Family) -> bool {
+    legacy_tables(family).map_or(true, |all| !all.is_empty())
+}
+
+/// The tables of legacy that this network namespace has.
+///
+/// # Errors
+/// When the kernel does not name them to this process.
+pub fn legacy_tables(family: Family) -> Result<Vec<TableName>, ObserveError> {
     let file = match family {
         Family::V4 => "/proc/net/ip_tables_names",
         Family::V6 => "/proc/net/ip6_tables_names",
     };
-    std::fs::read_to_string(file).is_ok_and(|names| !names.trim().is_empty())
+    match std::fs::read_to_string(file) {
+        Ok(names) => Ok(names.lines().filter_map(TableName::from_word).collect()),
+        // Its module was never loaded.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(ObserveError {
+            attempted: format!("reading {file}"),
+            kind: if error.kind() == io::ErrorKind::PermissionDenied {
+                FailureKind::Denied
+            } else {
+                FailureKind::Other
+            },
+            detail: error.to_string(),
+        }),
+    }
 }
 
 #[cfg(test)]

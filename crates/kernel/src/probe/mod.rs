@@ -4,7 +4,7 @@ mod backend;
 mod find;
 mod version;
 
-pub use backend::{Choice, Reason, has_legacy_tables};
+pub use backend::{Choice, Reason, has_legacy_tables, legacy_tables};
 pub use find::Tools;
 pub use version::Version;
 
@@ -155,6 +155,21 @@ impl Probe {
             backend,
             reason,
             families,
+            environment: tools.environment.clone(),
+        })
+    }
+
+    /// Finds the tools of a backend and does not try them: that makes legacy's table nat where there is none, and fails
+    /// while somebody holds legacy's lock.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn untried(tools: &Tools, backend: Backend) -> Result<Probe, NoTools> {
+        let (backend, reason) = backend::choose(tools, Choice::Use(backend))?;
+        Ok(Probe {
+            backend,
+            reason,
+            families: PerFamily::from_fn(|family| tools.of(backend, family).cloned()),
             environment: tools.environment.clone(),
         })
     }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{data, messages};
+use netlink::nflog::{LegacyStep, Logged, StepKind};
 use netlink::nfnl::Family;
 use netlink::nft::{Expr, Message, Policy, TraceEvent, TraceStep, Verdict};
+use netlink::packet::{Fingerprint, PacketView};
 
 #[test]
 fn each_commit_ends_with_its_generation_and_names_its_writer() {
@@ -218,4 +220,47 @@ fn a_trace_of_ipv6_in_an_inet_table_is_ipv6() {
     let localhost = IpAddr::V6(Ipv6Addr::LOCALHOST);
     assert_eq!((packet.source, packet.destination), (localhost, localhost));
     assert_eq!((packet.protocol, packet.destination_port), (6, Some(4444)));
+}
+
+/// `-A Y -j RETURN` and `-A INPUT -j ACCEPT` have no match: the kernel calls them ends of their chains, with their numbers.
+#[test]
+fn legacy_tells_a_packet_step_by_step_and_calls_rules_without_a_match_ends() {
+    let bytes = data("legacy-trace.bin");
+    let logged: Vec<Logged<'_>> = messages(&bytes)
+        .into_iter()
+        .map(|message| Logged::read(message).unwrap().unwrap())
+        .collect();
+    let steps: Vec<LegacyStep<'_>> = logged
+        .iter()
+        .map(|logged| LegacyStep::read(logged.prefix).unwrap())
+        .collect();
+    assert_eq!(steps.len(), 18);
+    let ends: Vec<(&str, StepKind, u32)> = steps
+        .iter()
+        .filter(|step| step.table == "filter")
+        .map(|step| (step.chain, step.kind, step.number))
+        .collect();
+    let want = [
+        ("OUTPUT", StepKind::Rule, 1),
+        ("Y", StepKind::Return, 1),
+        ("OUTPUT", StepKind::Policy, 2),
+        ("INPUT", StepKind::Policy, 1),
+    ];
+    assert_eq!(ends, want);
+    // Whatever NAT makes of it, it is the same packet.
+    let prints: Vec<Option<Fingerprint>> = logged
+        .iter()
+        .map(|logged| Fingerprint::of(logged.payload))
+        .collect();
+    assert!(prints.iter().all(|print| print.is_some() && *print == prints[0]));
+    let to = |at: usize| PacketView::of(logged[at].payload).unwrap().destination;
+    assert_eq!(to(0), IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)));
+    assert_eq!(to(17), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    // A step is told before the rule does anything: the mark of `X` 1 is seen in the next one.
+    assert_eq!((logged[4].mark, logged[5].mark), (0, 5));
+    assert_eq!((logged[0].hook, logged[0].iif, logged[0].oif), (3, None, Some(1)));
+    assert_eq!(
+        (logged[17].hook, logged[17].iif, logged[17].oif),
+        (1, Some(1), None)
+    );
 }

@@ -15,6 +15,7 @@ Each verb writes what `recv` returned, buffers one after the other, to the file 
   ack OUT                       the reply to a batch that succeeds, acknowledgement on its last operation
   ipset-name INDEX OUT          the reply to the question for a set's name
   send FILE OUT                 the reply to the bytes of FILE
+  nflog OUT CMD...              everything NFLOG group 0 said while CMD ran
   events OUT CMD...             everything the nftables and nftrace groups said while CMD ran
 """
 import os, select, socket, struct, subprocess, sys
@@ -107,6 +108,16 @@ def main(verb, *args):
         ask(message(6 << 8 | 15, 1, 0, attrs), args[1], until_done=False)
     elif verb == "send":
         ask(open(args[0], "rb").read(), args[1], until_done=False)
+    elif verb == "nflog":
+        # The only listener of group 0, 128 bytes of each packet; its own acknowledgement is not kept.
+        path, *command = args
+        sock = open_socket()
+        sock.send(message(4 << 8 | 1, 5, 0, attr(1, b"\1") + attr(2, struct.pack(">IBB", 128, 2, 0))))
+        sock.recv(4096)
+        subprocess.run(command, check=False)
+        with open(path, "wb") as out:
+            while select.select([sock], [], [], 0.3)[0]:
+                out.write(sock.recv(1 << 17))
     elif verb == "events":
         path, *command = args
         sock = open_socket()

@@ -81,3 +81,14 @@ nft list table inet nlx-native >native.txt
 ./capture.py send "$own" own-table.ack.bin
 nft list table inet nlx-own >own-table.txt
 ./capture.py dump getrule inet own-table.bin table=nlx-own
+
+# One datagram that legacy traces, from the host through lo back to it; nothing of nf_tables is in its way.
+nft flush ruleset
+ip addr add 10.8.8.8/32 dev lo
+ip route add 10.9.9.0/24 dev lo
+iptables-legacy-restore legacy-trace.rules
+echo nfnetlink_log >/proc/sys/net/netfilter/nf_log/2
+./capture.py nflog legacy-trace.bin python3 -c '
+import socket
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.sendto(b"hi\n", ("10.9.9.9", 53))'

@@ -2,21 +2,23 @@
 
 use netlink::dump::{Dump, DumpError};
 use netlink::message::{Message, Messages, Reply};
+use netlink::nflog::{LegacyStep, Logged};
 use netlink::nfnl::Family;
 use netlink::nft::Expr;
-use netlink::packet::PacketView;
+use netlink::packet::{Fingerprint, PacketView};
 use netlink::{conntrack, ipset, ipvs, nfacct, nft, sock_diag, xt};
 use proptest::prelude::*;
 
 use super::framed;
 
-const CAPTURES: [&[u8]; 12] = [
+const CAPTURES: [&[u8]; 13] = [
     include_bytes!("../data/chain-rules.bin"),
     include_bytes!("../data/forms.v4.bin"),
     include_bytes!("../data/forms.v6.bin"),
     include_bytes!("../data/native.bin"),
     include_bytes!("../data/events.bin"),
     include_bytes!("../data/trace.bin"),
+    include_bytes!("../data/legacy-trace.bin"),
     include_bytes!("../data/chains.bin"),
     include_bytes!("../data/conntrack.bin"),
     include_bytes!("../data/nfacct.bin"),
@@ -42,6 +44,13 @@ fn read_message(message: Message<'_>) {
     }
     let _ = conntrack::Message::read(message);
     let _ = nfacct::Object::read(message);
+    if let Ok(Some(logged)) = Logged::read(message) {
+        let _ = (
+            LegacyStep::read(logged.prefix),
+            PacketView::of(logged.payload),
+            Fingerprint::of(logged.payload),
+        );
+    }
     let _ = ipset::read_name(message);
     let _ = sock_diag::Socket::read(message);
     let _ = (ipvs::read_family(message), ipvs::read_server(message));
@@ -96,11 +105,12 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         read_everything(&bytes);
         let _ = PacketView::read(&bytes, &bytes);
+        let _ = (PacketView::of(&bytes), Fingerprint::of(&bytes));
     }
 
     #[test]
     fn arbitrary_payloads_never_panic(
-        subsystem in prop::sample::select(vec![0_u16, 1, 6, 7, 10]),
+        subsystem in prop::sample::select(vec![0_u16, 1, 4, 6, 7, 10]),
         operation in 0_u16..24,
         flags in any::<u16>(),
         payload in prop::collection::vec(any::<u8>(), 0..300),

@@ -110,7 +110,7 @@ pub fn node_elements(node: &DesiredNode) -> Elements {
         .map(|address| {
             let key = ElementKey {
                 set: Name::new(names::NODEPORT_IPS),
-                key: vec![Value::Address(*address)],
+                key: [Value::Address(*address)].into(),
             };
             (key, Element::default())
         })
@@ -210,6 +210,7 @@ pub(super) fn chain(name: Name, rules: Vec<Rule>) -> Chain {
     }
 }
 
+/// Who finds nobody comes back and looks into the next set: while a list goes from one set to another it is in both.
 fn endpoints(kind: Kind, shapes: &[Shape]) -> Chain {
     let rules = shapes.iter().map(|shape| {
         let pick = match shape.choice {
@@ -219,7 +220,7 @@ fn endpoints(kind: Kind, shapes: &[Shape]) -> Chain {
         };
         rule(
             vec![Match::In(kind.key(), set_of(*shape))],
-            vec![Action::Goto(pick)],
+            vec![Action::Jump(pick)],
         )
     });
     chain(kind.endpoints(), rules.collect())

@@ -86,12 +86,12 @@ pub fn shapes(service: &DesiredService, slots: &ServiceSlots) -> Shapes {
 }
 
 /// The frontends of a service: whatever lies under one of these keys is the service's own.
-pub fn frontends(service: &DesiredService) -> Vec<(Kind, Vec<Value>)> {
+pub fn frontends(service: &DesiredService) -> Vec<(Kind, Arc<[Value]>)> {
     let of_port = |port: &DesiredPort| {
         let keys = port
             .frontends
             .iter()
-            .map(|frontend| (kind_of(frontend), key_of(port, frontend)));
+            .map(|frontend| (kind_of(frontend), key_of(port, frontend).into()));
         keys.collect::<Vec<_>>()
     };
     service.ports.iter().flat_map(of_port).collect()
@@ -115,13 +115,15 @@ pub fn service(service: &DesiredService, slots: &ServiceSlots) -> Elements {
     elements
 }
 
-fn put(elements: &mut Elements, set: Name, key: Vec<Value>, element: Element) {
+fn put(elements: &mut Elements, set: Name, key: impl Into<Arc<[Value]>>, element: Element) {
+    let key = key.into();
     elements.insert(ElementKey { set, key }, element);
 }
 
 fn frontend(port: &DesiredPort, frontend: &Frontend, slots: &ServiceSlots, elements: &mut Elements) {
     let kind = kind_of(frontend);
-    let key = key_of(port, frontend);
+    // All that lies under it shares it.
+    let key: Arc<[Value]> = key_of(port, frontend).into();
     let comment = comment(&port.name);
     let named = || Element {
         endpoint: None,

@@ -9,6 +9,7 @@ use crate::wire::{self, End};
 use model::Family;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Numbers for the names of sets.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ pub(super) struct Numbers {
 
 /// The elements of some sets with one key.
 struct Group<'a> {
-    key: Vec<Value>,
+    key: Arc<[Value]>,
     /// Their sets.
     sets: Vec<&'a (Name, Form)>,
     /// What they hold: those in maps, one after the other.
@@ -94,7 +95,7 @@ impl Numbers {
         } else {
             None
         };
-        let key = wire::read_key(form.key, family, lower, upper)?;
+        let key = wire::read_key(form.key, family, lower, upper)?.into();
         let in_maps = sets.iter().filter(|(_, form)| form.data == Data::Endpoint);
         let endpoints = take(in_maps.count() * wire::endpoint_length(family))?;
         Some(Group { key, sets, endpoints })
@@ -156,7 +157,7 @@ mod tests {
                 endpoint: endpoint.map(|endpoint| endpoint.parse().expect("an endpoint")),
                 comment: None,
             };
-            let key = key.to_vec();
+            let key = key.into();
             elements.insert(ElementKey { set, key }, element);
         };
         let bound = Bound::of(2).expect("a bound");

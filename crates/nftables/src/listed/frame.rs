@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// One family's table, with these elements. Which clients the kernel remembers is not ours to know.
 pub fn of_frame(frame: &Frame, elements: &Elements) -> Table {
     let family = frame.family;
-    let mut table = Table::new(table_family(family), TABLE);
+    let mut table = Table::new(TableFamily::of(family), TABLE);
     let mut by_set: BTreeMap<&ast::Name, Vec<Element>> = BTreeMap::new();
     for (key, element) in elements {
         by_set.entry(&key.set).or_default().push(of_element(key, element));
@@ -26,13 +26,6 @@ pub fn of_frame(frame: &Frame, elements: &Elements) -> Table {
         .collect();
     table.chains = frame.chains.iter().map(|chain| of_chain(family, chain)).collect();
     table
-}
-
-fn table_family(family: Family) -> TableFamily {
-    match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    }
 }
 
 fn text(name: &ast::Name) -> Arc<str> {
@@ -131,7 +124,7 @@ fn of_rule(family: Family, rule: &ast::Rule) -> Rule {
 }
 
 fn key(family: Family, parts: &[Part]) -> Expr {
-    let ip = table_family(family).as_str();
+    let ip = TableFamily::of(family).as_str();
     let field = |part: &Part| match part {
         Part::Source => Expr::field(&format!("{ip} saddr")),
         Part::Destination => Expr::field(&format!("{ip} daddr")),
@@ -216,7 +209,7 @@ fn acted(family: Family, action: &Action) -> Statement {
         Action::FlipMark(bit) => mark(marked(BinaryOp::Xor, *bit)),
         Action::DnatTo(parts, map) => Statement::Nat(Nat {
             kind: NatKind::Dnat,
-            family: vec![table_family(family).as_str().into()],
+            family: vec![TableFamily::of(family).as_str().into()],
             to: Some(Expr::Map(Box::new((key(family, parts), Expr::Named(text(map)))))),
             port: None,
             flags: Vec::new(),

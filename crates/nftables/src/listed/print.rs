@@ -162,7 +162,7 @@ fn priority(family: TableFamily, base: &Base) -> String {
 }
 
 /// The named priorities of a hook.
-pub(crate) fn names_of_priorities(family: TableFamily, hook: &str) -> Vec<(&'static str, i32)> {
+fn names_of_priorities(family: TableFamily, hook: &str) -> Vec<(&'static str, i32)> {
     match family {
         TableFamily::Bridge => {
             let mut all = vec![("filter", -200)];
@@ -179,6 +179,14 @@ pub(crate) fn names_of_priorities(family: TableFamily, hook: &str) -> Vec<(&'sta
             all
         }
     }
+}
+
+/// The priority of a name, at whatever hook: newer versions of `nft` have names at more hooks (`dstnat` at output), and
+/// print them there.
+pub(crate) fn priority_named(family: TableFamily, name: &str) -> Option<i32> {
+    let hooks = ["prerouting", "output", "postrouting"].into_iter();
+    let mut all = hooks.flat_map(|hook| names_of_priorities(family, hook));
+    all.find_map(|(known, at)| (known == name).then_some(at))
 }
 
 impl Display for Statement {

@@ -15,8 +15,26 @@ const HEADERS: [&str; 19] = [
 ];
 
 /// Fields that stand for themselves.
-const ALONE: [&str; 8] = [
-    "iif", "iifname", "iifgroup", "oif", "oifname", "oifgroup", "skuid", "skgid",
+const ALONE: [&str; 19] = [
+    "iif",
+    "iifname",
+    "iiftype",
+    "iifgroup",
+    "oif",
+    "oifname",
+    "oiftype",
+    "oifgroup",
+    "skuid",
+    "skgid",
+    "pkttype",
+    "cpu",
+    "nftrace",
+    "rtclassid",
+    "cgroup",
+    "ibriport",
+    "ibrname",
+    "obriport",
+    "obrname",
 ];
 
 /// An expression that may ask about the packet.
@@ -245,7 +263,15 @@ fn operator(tokens: &mut Tokens<'_>) -> Option<BinaryOp> {
 /// One value, or a range of two.
 fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let value = match tokens.next()? {
-        Token::Quoted(word) => Value::Quoted(word.into()),
+        Token::Quoted(word) => {
+            let first = Value::Quoted(word.into());
+            if !tokens.eat("-") {
+                return Some(Expr::Value(first));
+            }
+            // `"10:00:00"-"23:59:59"`
+            let last = Value::Quoted(tokens.text()?.into());
+            return Some(Expr::Range(Box::new((Expr::Value(first), Expr::Value(last)))));
+        }
         Token::Word(word) if !word.starts_with('@') => {
             if let Some(range) = range(word) {
                 return Some(range);

@@ -64,6 +64,17 @@ fn texts(found: Option<&Json>) -> Vec<Arc<str>> {
     }
 }
 
+/// The table of this name. Lists of single chains or sets (`nft -j list sets`) have no object for it.
+fn table_named<'r>(ruleset: &'r mut Ruleset, family: TableFamily, name: &str) -> &'r mut Table {
+    let mut tables = ruleset.tables.iter();
+    let known = tables.position(|table| table.family == family && &*table.name == name);
+    let at = known.unwrap_or_else(|| {
+        ruleset.tables.push(Table::new(family, name));
+        ruleset.tables.len() - 1
+    });
+    &mut ruleset.tables[at]
+}
+
 fn add(kind: &str, body: &Body, ruleset: &mut Ruleset) -> Result<(), ParseError> {
     let family = field(body, "family")?;
     let family = TableFamily::ALL
@@ -78,11 +89,7 @@ fn add(kind: &str, body: &Body, ruleset: &mut Ruleset) -> Result<(), ParseError>
         return Ok(());
     }
     let name = field(body, "table")?;
-    let table = ruleset
-        .tables
-        .iter_mut()
-        .find(|table| table.family == family && &*table.name == name)
-        .ok_or_else(|| wrong("the table before what is in it", &Json::Object(body.clone())))?;
+    let table = table_named(ruleset, family, name);
     match kind {
         "set" | "map" => table.sets.push(set(body)?),
         "chain" => table.chains.push(chain(body)?),
@@ -92,7 +99,7 @@ fn add(kind: &str, body: &Body, ruleset: &mut Ruleset) -> Result<(), ParseError>
             let chain = chains.find(|known| &*known.name == chain);
             let chain =
                 chain.ok_or_else(|| wrong("the chain before its rules", &Json::Object(body.clone())))?;
-            chain.rules.push(rule(body));
+            chain.rules.push(rule(body, family));
         }
         "element" => {
             let name = field(body, "name")?;
@@ -198,10 +205,11 @@ fn chain(body: &Body) -> Result<Chain, ParseError> {
     })
 }
 
-fn rule(body: &Body) -> Rule {
-    let statements = body.get("expr").and_then(Json::as_array);
+fn rule(body: &Body, family: TableFamily) -> Rule {
+    let found = body.get("expr").and_then(Json::as_array);
+    let statements = found.into_iter().flatten();
     Rule {
-        statements: statements.into_iter().flatten().map(statement).collect(),
+        statements: statements.map(|one| statement(one, family)).collect(),
         comment: optional(body, "comment"),
     }
 }

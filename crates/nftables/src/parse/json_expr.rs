@@ -232,16 +232,22 @@ pub(super) fn element_within(found: &Json, context: Context) -> Element {
         body.get("val")
             .map_or_else(|| unknown(found), |key| within(key, context)),
     );
+    let mut words = Vec::new();
     if let Some(counter) = body.get("counter") {
         let count = |name| counter.get(name).map(text).unwrap_or_default();
-        let words = format!("counter packets {} bytes {}", count("packets"), count("bytes"));
-        element.words.push(words.into());
+        words.push(format!(
+            "counter packets {} bytes {}",
+            count("packets"),
+            count("bytes")
+        ));
     }
     for name in ["timeout", "expires"] {
         let seconds = body.get(name).and_then(Json::as_u64);
-        let words = seconds.map(|seconds| format!("{name} {}", duration(seconds)).into());
-        element.words.extend(words);
+        words.extend(seconds.map(|seconds| format!("{name} {}", duration(seconds))));
     }
+    element
+        .words
+        .extend((!words.is_empty()).then(|| words.join(" ").into()));
     element.comment = body.get("comment").and_then(Json::as_str).map(Arc::from);
     element
 }

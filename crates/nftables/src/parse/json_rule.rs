@@ -1,18 +1,20 @@
 //! Statements as JSON.
 
 use super::json_expr::{Context, element, expr, map_of, text, within};
-use crate::listed::{Expr, Nat, NatKind, Op, Statement, Update, UpdateOp, Verdict};
+use super::rule::is_always_true;
+use super::token::Tokens;
+use crate::listed::{BinaryOp, Expr, Nat, NatKind, Op, Statement, TableFamily, Update, UpdateOp, Verdict};
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-/// One statement. What is not known here stays as JSON.
-pub(super) fn statement(found: &Json) -> Statement {
+/// One statement. What is not known here stays as JSON, in the words that are read again as itself.
+pub(super) fn statement(found: &Json, family: TableFamily) -> Statement {
     let inner = found.as_object().and_then(|object| object.iter().next());
-    let known = inner.and_then(|(kind, body)| known(kind, body));
-    known.unwrap_or_else(|| Statement::Unknown(found.to_string().into()))
+    let known = inner.and_then(|(kind, body)| known(kind, body, family));
+    known.unwrap_or_else(|| Statement::Unknown(Tokens::of(&found.to_string()).line_text()))
 }
 
-fn known(kind: &str, body: &Json) -> Option<Statement> {
+fn known(kind: &str, body: &Json, family: TableFamily) -> Option<Statement> {
     if let Some(verdict) = verdict(kind, body) {
         return Some(Statement::Verdict(verdict));
     }
@@ -31,7 +33,7 @@ fn known(kind: &str, body: &Json) -> Option<Statement> {
             let value = within(body.get("value")?, Context::of(&to));
             Statement::Assign { to, value }
         }
-        "reject" => reject(body),
+        "reject" => reject(body, family),
         "set" | "map" => update(body, body.get("data"))?,
         "notrack" => Statement::NoTrack,
         "counter" => counter(body),
@@ -46,10 +48,15 @@ fn known(kind: &str, body: &Json) -> Option<Statement> {
             };
             Statement::Open(format!("ct count {over}{}", text(body.get("val")?)).into())
         }
-        "xt" => match body.get("type").and_then(Json::as_str) {
-            Some("match") => Statement::Open(format!("xt match \"{}\"", text(body.get("name")?)).into()),
-            _ => return None,
-        },
+        "xt" => {
+            let (kind, name) = (body.get("type").and_then(Json::as_str)?, text(body.get("name")?));
+            let words = format!("xt {kind} \"{name}\"").into();
+            match (kind, &*name) {
+                ("match", module) if is_always_true(module) => Statement::Inert(words),
+                ("match", _) => Statement::Open(words),
+                _ => Statement::Unknown(words),
+            }
+        }
         "flow" => Statement::Inert(format!("flow add {}", text(body.get("flowtable")?)).into()),
         _ => return None,
     })
@@ -94,7 +101,28 @@ fn matched(body: &Json) -> Option<Statement> {
             .find(|(_, known)| *known == word)
             .map(|(op, _)| *op)?,
     };
-    Some(Statement::Match { left, op, right })
+    Some(of_flags_under_mask(left, op, right))
+}
+
+/// `A & B,C == D`, where the text form has `A D / B,C`.
+fn of_flags_under_mask(left: Expr, op: Op, right: Expr) -> Statement {
+    let op_of_text = match op {
+        Op::Equal => Op::Is,
+        op => op,
+    };
+    match left {
+        Expr::Binary(BinaryOp::And, both)
+            if matches!(both.1, Expr::List(_)) && matches!(op, Op::Equal | Op::Not) =>
+        {
+            let (field, mask) = *both;
+            Statement::Match {
+                left: field,
+                op: op_of_text,
+                right: Expr::Masked(Box::new((right, mask))),
+            }
+        }
+        left => Statement::Match { left, op, right },
+    }
 }
 
 /// Whether one value beside `==` means all flags and no other: then the text form writes the sign.
@@ -132,11 +160,16 @@ fn nat(kind: NatKind, body: &Json) -> Option<Nat> {
     })
 }
 
-fn reject(body: &Json) -> Statement {
+fn reject(body: &Json, family: TableFamily) -> Statement {
+    let usual = match family {
+        TableFamily::Ip => "icmp",
+        TableFamily::Ip6 => "icmpv6",
+        _ => "icmpx",
+    };
     let kind = body.get("type").map(text);
     let with = match (kind, body.get("expr").map(text)) {
         // The usual answer, which the text form does not write.
-        (Some(kind), Some(code)) if kind.starts_with("icmp") && code == "port-unreachable" => String::new(),
+        (Some(kind), Some(code)) if kind == usual && code == "port-unreachable" => String::new(),
         (Some(kind), Some(code)) => format!("{kind} {code}"),
         (Some(kind), None) => kind,
         (None, _) => String::new(),
@@ -152,12 +185,24 @@ fn update(body: &Json, data: Option<&Json>) -> Option<Statement> {
         .or_else(|| body.get("map"))
         .and_then(Json::as_str)?;
     let mut element = element(body.get("elem")?);
+    for one in body.get("stmt").and_then(Json::as_array).into_iter().flatten() {
+        element.words.push(asked_of_each(one)?);
+    }
     element.data = data.map(expr);
     Some(Statement::Update(Update {
         op,
         set: set.strip_prefix('@').unwrap_or(set).into(),
         element,
     }))
+}
+
+/// What is counted or limited for each element: `{ KEY limit rate over 10/second }`.
+fn asked_of_each(found: &Json) -> Option<Arc<str>> {
+    let (kind, body) = found.as_object()?.iter().next()?;
+    match known(kind, body, TableFamily::Inet)? {
+        Statement::Open(words) | Statement::Inert(words) => Some(words),
+        _ => None,
+    }
 }
 
 fn counter(body: &Json) -> Statement {

@@ -56,6 +56,8 @@ fn statement(tokens: &mut Tokens<'_>) -> Option<Statement> {
         Some("add" | "update" | "delete") => update(tokens),
         Some("flow") => flow(tokens),
         Some("xt") => module(tokens),
+        Some("#") => module_behind_a_sign(tokens),
+        Some("meter") => meter(tokens),
         _ => asked(tokens),
     }
 }
@@ -184,12 +186,48 @@ fn flow(tokens: &mut Tokens<'_>) -> Option<Statement> {
     Some(Statement::Inert(tokens.text_from(from)))
 }
 
+/// Whether a module of xtables asks nothing.
+pub(super) fn is_always_true(module: &str) -> bool {
+    module == "comment"
+}
+
 /// `xt match "X"`: what a module of xtables asks is not printed.
 fn module(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let from = tokens.place();
     tokens.next();
     tokens.eat("match").then_some(())?;
+    let name = tokens.text()?;
+    let words = tokens.text_from(from);
+    Some(if is_always_true(name) {
+        Statement::Inert(words)
+    } else {
+        Statement::Open(words)
+    })
+}
+
+/// `# xt_tcp`, as versions of `nft` before 1.0.3 print it. Targets have names in capitals: what they do is not known.
+fn module_behind_a_sign(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    let from = tokens.place();
+    tokens.next();
+    let name = tokens.text()?.strip_prefix("xt_")?;
+    let is_target = name.starts_with(|c: char| c.is_ascii_uppercase());
+    let words = tokens.text_from(from);
+    match name {
+        _ if is_target => None,
+        name if is_always_true(name) => Some(Statement::Inert(words)),
+        _ => Some(Statement::Open(words)),
+    }
+}
+
+/// `meter NAME [size N] { KEY limit rate R }`: a rate for each key.
+fn meter(tokens: &mut Tokens<'_>) -> Option<Statement> {
+    let from = tokens.place();
+    tokens.next();
     tokens.text()?;
+    if tokens.eat("size") {
+        tokens.text()?;
+    }
+    expr::element(tokens)?;
     Some(Statement::Open(tokens.text_from(from)))
 }
 

@@ -2,7 +2,9 @@
 
 use super::token::{Token, Tokens};
 use super::{HOOKS, KINDS, ParseError, expr, rule};
-use crate::listed::{Base, Chain, Contents, Element, Object, Policy, Ruleset, Set, Table, TableFamily, Type};
+use crate::listed::{
+    Base, Chain, Contents, Element, Object, Policy, Ruleset, Set, Table, TableFamily, Type, priority_named,
+};
 use std::sync::Arc;
 
 /// Reads a list, or commands that build tables.
@@ -85,7 +87,7 @@ fn table(tokens: &mut Tokens<'_>, ruleset: &mut Ruleset) -> Result<(), ParseErro
             }
             Some("chain") => {
                 tokens.next();
-                let chain = chain(tokens)?;
+                let chain = chain(tokens, table.family)?;
                 put_chain(table, chain);
             }
             Some(_) => {
@@ -193,7 +195,7 @@ fn elements(tokens: &mut Tokens<'_>) -> Result<Vec<Element>, ParseError> {
     }
 }
 
-fn chain(tokens: &mut Tokens<'_>) -> Result<Chain, ParseError> {
+fn chain(tokens: &mut Tokens<'_>, family: TableFamily) -> Result<Chain, ParseError> {
     let mut chain = Chain {
         name: name(tokens, "chain")?,
         base: None,
@@ -206,7 +208,7 @@ fn chain(tokens: &mut Tokens<'_>) -> Result<Chain, ParseError> {
     open(tokens)?;
     while !closed(tokens)? {
         match tokens.word() {
-            Some("type") => chain.base = Some(base(tokens)?),
+            Some("type") => chain.base = Some(base(tokens, family)?),
             Some("policy") => {
                 let policy = policy(tokens)?;
                 match &mut chain.base {
@@ -244,7 +246,7 @@ fn one_of(tokens: &mut Tokens<'_>, words: &[&str]) -> Result<Arc<str>, ParseErro
 }
 
 /// `type T hook H [device D] priority P`
-fn base(tokens: &mut Tokens<'_>) -> Result<Base, ParseError> {
+fn base(tokens: &mut Tokens<'_>, family: TableFamily) -> Result<Base, ParseError> {
     tokens.next();
     let kind = one_of(tokens, &KINDS)?;
     if !tokens.eat("hook") {
@@ -269,7 +271,7 @@ fn base(tokens: &mut Tokens<'_>) -> Result<Base, ParseError> {
     if !tokens.eat("priority") {
         return Err(tokens.error("priority"));
     }
-    let priority = priority(tokens, &hook)?;
+    let priority = priority(tokens, family)?;
     Ok(Base {
         kind,
         hook,
@@ -280,17 +282,13 @@ fn base(tokens: &mut Tokens<'_>) -> Result<Base, ParseError> {
 }
 
 /// `-110`, `filter`, `dstnat - 10`
-fn priority(tokens: &mut Tokens<'_>, hook: &str) -> Result<i32, ParseError> {
+fn priority(tokens: &mut Tokens<'_>, family: TableFamily) -> Result<i32, ParseError> {
     let wrong = |tokens: &Tokens<'_>| tokens.error("a priority");
     let word = tokens.text().ok_or_else(|| wrong(tokens))?;
     if let Ok(number) = word.parse() {
         return Ok(number);
     }
-    let ip = [TableFamily::Inet, TableFamily::Bridge];
-    let named = ip.into_iter().find_map(|family| {
-        let mut all = crate::listed::names_of_priorities(family, hook).into_iter();
-        all.find_map(|(name, at)| (name == word).then_some(at))
-    });
+    let named = priority_named(family, word);
     let at = named.ok_or_else(|| wrong(tokens))?;
     let sign = match tokens.word() {
         Some("+") => 1,
@@ -347,7 +345,7 @@ fn add(tokens: &mut Tokens<'_>, ruleset: &mut Ruleset) -> Result<(), ParseError>
     let table = table_named(tokens, ruleset)?;
     match what {
         "chain" => {
-            let chain = chain(tokens)?;
+            let chain = chain(tokens, table.family)?;
             put_chain(table, chain);
         }
         "set" => table.sets.push(set(tokens, None)?),

@@ -47,6 +47,7 @@ fn of_frame(family: Family, part: &FrameStep) -> Vec<String> {
             anew.into_iter().chain(parts_of(frame)).collect()
         }
         FrameStep::Extend(frame) => parts_of(frame).collect(),
+        FrameStep::Append(chain) => rules(family, std::slice::from_ref(chain)).collect(),
         FrameStep::Rewrite(chains) => {
             let empty = chains.iter().flat_map(|chain| {
                 let flush = format!("flush chain {ip} {TABLE} {}", chain.name);
@@ -96,11 +97,12 @@ mod tests {
     fn a_step_is_told_in_the_order_in_which_it_is_done() {
         let key = ElementKey {
             set: Name::new("service-slot-0"),
-            key: vec![
+            key: [
                 Value::Address("10.96.0.10".parse().expect("an address")),
                 Value::Protocol(Protocol::Tcp),
                 Value::Port(53),
-            ],
+            ]
+            .into(),
         };
         let to = |text: &str| Element {
             endpoint: Some(text.parse().expect("an endpoint")),

@@ -18,7 +18,7 @@ pub(super) fn matched(
 ) -> Truth {
     let text = || -> Arc<str> {
         let op = match op {
-            Op::Is | Op::Not => String::new(),
+            Op::Is | Op::Not | Op::NoneOf => String::new(),
             op => format!("{} ", op.as_str()),
         };
         format!("{left} {op}{right}").into()
@@ -40,6 +40,7 @@ pub(super) fn matched(
             in_set((left, right), &key, branch, site, indexed)
         }
         (Op::Equal | Op::Not, _, [Datum::Flags(Flags::Status { .. })]) => open(text()),
+        (Op::NoneOf, right, [flags @ Datum::Flags(_)]) => ask::is(flags, right, site, &text),
         (Op::Is | Op::Equal | Op::Not, right, [one]) => {
             marked(left, right, one, state).unwrap_or_else(|| ask::is(one, right, site, &text))
         }
@@ -48,7 +49,7 @@ pub(super) fn matched(
         _ => open(text()),
     };
     match op {
-        Op::Not => !plain,
+        Op::Not | Op::NoneOf => !plain,
         _ => plain,
     }
 }

@@ -24,6 +24,8 @@ pub(super) fn open(text: Arc<str>) -> Truth {
         "ct count",
         "ct bytes",
         "xt ",
+        "# xt_",
+        "meter ",
     ];
     let lasts = if fickle.iter().any(|word| text.starts_with(word)) {
         Lasts::Once
@@ -232,6 +234,6 @@ pub(super) fn compared(datum: &Datum, op: Op, constant: &Expr) -> Option<bool> {
         Op::AtMost => Some(has <= asked),
         Op::More => Some(has > asked),
         Op::AtLeast => Some(has >= asked),
-        Op::Is | Op::Equal | Op::Not => None,
+        Op::Is | Op::Equal | Op::Not | Op::NoneOf => None,
     }
 }

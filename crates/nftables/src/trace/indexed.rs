@@ -1,6 +1,6 @@
 //! A table, ready to be asked.
 
-use crate::listed::{Chain, Set, Statement, Table};
+use crate::listed::{Chain, Set, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A table whose chains and sets are found by name at once.
@@ -14,16 +14,10 @@ pub struct Indexed<'a> {
 impl<'a> Indexed<'a> {
     /// Looks through a table once.
     pub fn of(table: &'a Table) -> Indexed<'a> {
-        let rules = table.chains.iter().flat_map(|chain| &chain.rules);
-        let statements = rules.flat_map(|rule| &rule.statements);
-        let updated = statements.filter_map(|statement| match statement {
-            Statement::Update(update) => Some(&*update.set),
-            _ => None,
-        });
         Indexed {
             chains: table.chains.iter().map(|chain| (&*chain.name, chain)).collect(),
             sets: table.sets.iter().map(|set| (&*set.name, set)).collect(),
-            updated: updated.collect(),
+            updated: table.updated(),
         }
     }
 

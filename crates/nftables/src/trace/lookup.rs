@@ -33,11 +33,10 @@ impl<'a> Asked<'a> {
                     Contents::Listed(elements) => Some(elements.as_slice()),
                     Contents::NotListed => None,
                 };
-                let timed = set.flags.iter().any(|flag| &**flag == "timeout");
                 Some(Asked {
                     name: Some(&set.name),
                     elements,
-                    moves: timed || set.is_dynamic() || indexed.is_updated(name),
+                    moves: set.moves() || indexed.is_updated(name),
                 })
             }
             _ => None,
@@ -79,6 +78,8 @@ pub(super) fn member<'a>(
     }
     let truth = match hangs.as_slice() {
         [] => not_there(),
+        // What hangs on an element as it is printed is asked of the whole set: `ssh` alone says nothing.
+        [Truth::Hangs(Condition::Holds { .. }, _)] if !asked.moves => Truth::Hangs(title(), true),
         [one] if !asked.moves => one.clone(),
         _ => Truth::Hangs(title(), true),
     };

@@ -37,6 +37,15 @@ fn state() -> State {
 
 /// Follows a packet through the chain `b` of a table whose other lines are given.
 fn walked(lines: &str, state: State) -> Walked {
+    walked_with(History::new(Detail::Met), lines, state)
+}
+
+/// The same with this much work allowed.
+fn walked_within(work: u64, lines: &str, state: State) -> Walked {
+    walked_with(History::new(Detail::Met).allowing(work), lines, state)
+}
+
+fn walked_with(mut history: History, lines: &str, state: State) -> Walked {
     let text = format!("table ip t {{\n{lines}\n}}\n");
     let ruleset: Ruleset = parse::ruleset(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let table = &ruleset.tables[0];
@@ -52,7 +61,6 @@ fn walked(lines: &str, state: State) -> Walked {
         masquerade_as: None,
         redirect_to: None,
     };
-    let mut history = History::new(Detail::Met);
     let indexed = Indexed::of(table);
     let base = table.chain("b").expect("a chain b");
     let ways = walk((&indexed, base), state, &site, Limits::default(), &mut history);

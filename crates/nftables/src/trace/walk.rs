@@ -3,6 +3,7 @@
 use super::act::{self, undecided};
 use super::ask::open;
 use super::indexed::Indexed;
+use super::join::Joined;
 use super::lookup::{Asked, When, answers};
 use super::nat;
 use crate::listed::{Chain, Element, Expr, Rule, Statement, Verdict as Listed};
@@ -85,9 +86,9 @@ pub(super) struct Walk<'a, 'w> {
     pub(super) indexed: &'w Indexed<'a>,
     pub(super) site: &'w Site<'w>,
     limits: Limits,
-    history: &'w mut History,
+    pub(super) history: &'w mut History,
     /// Branches that there are now.
-    branches: usize,
+    pub(super) branches: usize,
 }
 
 /// The ways through one rule.
@@ -111,7 +112,7 @@ impl Walk<'_, '_> {
     /// Every way through a chain from its first rule.
     pub(super) fn chain(&mut self, chain: &Chain, start: State, trail: &[&str]) -> Vec<(State, Exit)> {
         let trail = [trail, &[&*chain.name]].concat();
-        let mut exits = Vec::new();
+        let mut exits = Joined::default();
         let mut here = vec![(start, ())];
         for (index, rule) in chain.rules.iter().enumerate() {
             let place = Place {
@@ -125,20 +126,23 @@ impl Walk<'_, '_> {
                 place: &place,
                 trail: &trail,
             };
+            let mut behind = Joined::default();
             for (state, ()) in std::mem::take(&mut here) {
                 self.history.evaluated();
-                let mut next = Vec::new();
+                let mut next = Joined::default();
                 for (state, flow) in self.rule(at, state) {
                     match flow {
                         Flow::Next => self.join(&mut next, state, ()),
                         Flow::Leaves(exit) => self.join(&mut exits, state, exit),
                     }
                 }
+                let mut next = next.all;
                 self.reunite(&mut next);
                 for (state, ()) in next {
-                    self.join(&mut here, state, ());
+                    self.join(&mut behind, state, ());
                 }
             }
+            here = behind.all;
             if here.is_empty() {
                 break;
             }
@@ -146,48 +150,7 @@ impl Walk<'_, '_> {
         for (state, ()) in here {
             self.join(&mut exits, state, Exit::Returned);
         }
-        exits
-    }
-
-    /// Adds a branch, or its chance to one that is the same packet, stands on the same and came to the same.
-    fn join<T: PartialEq>(&mut self, all: &mut Vec<(State, T)>, state: State, end: T) {
-        self.history.compared_quickly(all.len());
-        let stands_on = self.history.stands_on(state.last);
-        let alike = |known: &State| {
-            let same_place = State {
-                chance: known.chance,
-                last: known.last,
-                ..state
-            };
-            same_place == *known && self.history.stands_on(known.last) == stands_on
-        };
-        match all.iter_mut().find(|(known, of)| *of == end && alike(known)) {
-            Some((known, _)) => {
-                known.chance += state.chance;
-                self.branches = self.branches.saturating_sub(1);
-            }
-            None => all.push((state, end)),
-        }
-    }
-
-    /// Two branches that a rule parted become one when it does not matter any more on what: a client that a slot is asked
-    /// for, and that is forgotten since nobody is in the slot, has not been known there either way.
-    fn reunite(&mut self, next: &mut Vec<(State, ())>) {
-        let [(one, ()), (other, ())] = &next[..] else {
-            return;
-        };
-        let same_packet = State {
-            last: one.last,
-            ..*other
-        };
-        if same_packet != *one {
-            return;
-        }
-        if let Some(last) = self.history.reunited(one.last, other.last) {
-            next.truncate(1);
-            next[0].0.last = Some(last);
-            self.branches = self.branches.saturating_sub(1);
-        }
+        exits.all
     }
 
     fn verdict(&mut self, base: &Chain, mut state: State, exit: Exit) -> (State, Verdict) {

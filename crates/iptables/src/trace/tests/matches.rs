@@ -300,3 +300,23 @@ fn one_interface_pattern_may_settle_another() {
         assert_eq!(met, expected, "{assumed} {holds} {asked}");
     }
 }
+
+#[test]
+fn addresses_under_masks_that_are_no_prefix_are_decided() {
+    // The packet goes from 10.0.0.2 to 10.96.0.10.
+    for (words, answer) in [
+        ("-s 10.9.9.2/255.0.0.255", Some(true)),
+        ("-s 10.0.0.3/255.0.0.255", Some(false)),
+        ("! -d 10.1.1.10/255.0.0.255", Some(false)),
+        ("! -d 10.1.1.11/255.0.0.255", Some(true)),
+        ("-s 10.0.0.2/255.0.0.255 -d 10.0.0.11/255.0.0.255", Some(false)),
+        ("-d 10.0.0.10/255.0.0.255 ! -f", Some(true)),
+        ("-d 10.0.0.10/255.0.0.255 -f", Some(false)),
+        ("-f", Some(false)),
+        ("! -f", Some(true)),
+        ("-s fd00::1/ffff::ffff", None),
+        ("--ipv4", None),
+    ] {
+        assert_eq!(drops(other("", words)), answer, "{words}");
+    }
+}

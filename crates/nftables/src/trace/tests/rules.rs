@@ -42,6 +42,12 @@ const RULES: &[(&str, bool)] = &[
     ("ct original proto-dst 81 drop", false),
     ("tcp flags syn / fin,syn,rst,ack drop", true),
     ("tcp flags & (fin | syn) != syn drop", false),
+    ("tcp flags ! fin,rst drop", true),
+    ("tcp flags ! syn,rst drop", false),
+    ("ct status ! snat,dnat drop", true),
+    ("ct state ! new drop", false),
+    ("ct state ! established drop", true),
+    ("xt match comment drop", true),
     ("meta mark 0 drop", true),
     ("meta mark & 0x00004000 != 0x00000000 drop", false),
     (
@@ -90,6 +96,15 @@ fn what_cannot_is_a_fork_with_its_condition() {
         "limit rate 10/second burst 5 packets holds",
     );
     one("xt match \"string\" drop", "xt match \"string\" holds");
+    one("# xt_tcp drop", "# xt_tcp holds");
+    one("tcp dport { ssh, 9022 } drop", "tcp dport { ssh, 9022 } holds");
+    one(
+        "meter m { ip saddr limit rate 1/second } drop",
+        "meter m { ip saddr limit rate 1/second } holds",
+    );
+    // One answer of a module is none for the next rule that asks it.
+    let twice = rules("xt match \"set\" meta mark set 0x00000001\nxt match \"set\" drop");
+    assert_eq!(twice.told().len(), 4, "{:?}", twice.told());
     one("meta skuid 1000 drop", "meta skuid 1000 holds");
     one("ip dscp ef drop", "ip dscp ef holds");
     let same = rules("ip dscp ef meta mark set 0x00000001\nip dscp ef drop");

@@ -1,6 +1,6 @@
 //! Chains, sets and dice.
 
-use super::{state, walked};
+use super::{state, walked, walked_within};
 
 fn base(rules: &str) -> String {
     format!("chain b {{\ntype nat hook prerouting priority dstnat; policy accept;\n{rules}\n}}\n")
@@ -107,6 +107,28 @@ fn throws_that_come_to_nothing_are_one_branch_until_the_next() {
 }
 
 #[test]
+fn sets_that_packets_or_time_change_can_be_forgotten_and_others_stay() {
+    let set = |name: &str, words: &str| {
+        format!("set {name} {{\ntype ipv4_addr\n{words}\nelements = {{ 10.0.0.2 }}\n}}\n")
+    };
+    let text = [
+        "table ip t {\n".to_owned(),
+        set("dynamic", "size 9\nflags dynamic"),
+        set("timed", "flags timeout"),
+        // What lists leave out of some sets, the rules say.
+        set("updated", "size 9"),
+        set("fixed", ""),
+        "chain c {\nupdate @updated { ip saddr }\nip saddr @fixed drop\n}\n}\n".to_owned(),
+    ];
+    let mut ruleset = crate::parse::ruleset(&text.concat()).unwrap();
+    ruleset.forget_what_moves();
+    let is_known = |set: &crate::listed::Set| set.elements != crate::listed::Contents::NotListed;
+    let known = ruleset.tables[0].sets.iter().filter(|set| is_known(set));
+    let known: Vec<&str> = known.map(|set| &*set.name).collect();
+    assert_eq!(known, ["fixed"]);
+}
+
+#[test]
 fn clients_are_known_or_not_unless_they_are_listed() {
     let set = |elements: &str| {
         format!("set s {{\ntype ipv4_addr\nsize 65535\nflags dynamic,timeout\n{elements}\n}}\n")
@@ -202,4 +224,36 @@ fn chance_in_a_match_and_in_a_key() {
         walked(&format!("{map}{rules}"), state()).told(),
         ["0.3333 to 10.0.0.1:80", "0.3333 to 10.0.0.2:80", "0.3333 accept"]
     );
+}
+
+/// Rules in a row that nobody can decide have a power of ways. What those cost goes with their number and not with its
+/// square, so that what is allowed is used up by following ways and not by comparing them.
+#[test]
+fn ways_cost_what_they_are_and_not_what_comparing_each_with_each_would() {
+    let lines = |count: usize, rule: &dyn Fn(usize) -> String, chain: &dyn Fn(usize) -> String| {
+        let all = |line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+        format!("{}{}", all(chain), base(&all(rule)))
+    };
+    // The same packet on different grounds: each key has three answers.
+    let keys = lines(
+        8,
+        &|i| format!("meta unheard{i} vmap {{ 0 : jump x{i}, 1 : jump x{i} }}\n"),
+        &|i| format!("chain x{i} {{ counter; }}\n"),
+    );
+    // Different packets on the same ground: each throw leaves a mark or none.
+    let marks = lines(
+        13,
+        &|i| format!("numgen random mod 2 vmap {{ 0 : jump x{i} }}\n"),
+        &|i| format!("chain x{i} {{ meta mark set meta mark | {:#010x}; }}\n", 1 << i),
+    );
+    for (lines, ways, work) in [(keys, 6561, 180_000_000), (marks, 8192, 70_000_000)] {
+        let walked = walked_within(work, &lines, state());
+        let told = walked.told();
+        assert_eq!(told.len(), ways);
+        let lost = told
+            .iter()
+            .filter(|way| way.contains("too much to follow"))
+            .count();
+        assert_eq!(lost, 0, "of {ways} ways");
+    }
 }
