@@ -3,19 +3,19 @@
 use crate::causes::endpoints::{Entry, Looked};
 use crate::causes::host::Sent;
 use crate::causes::odd::endpoints_object;
-use crate::causes::{address, policy};
-use crate::explanation::{Delivery, Explanation, Reach, Verdict, is_others};
+use crate::causes::{address, node_address, policy};
+use crate::explanation::{Delivery, Explanation};
 use crate::fate::{self, Ended, Fate, RuleLine};
 use crate::finding::{Cause, Finding, Severity};
 use crate::known::Kind;
 use crate::sender::Sender;
+use crate::stand_in;
 use crate::target::Target;
 use crate::world::{Rules, World};
 use model::{
     Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Origin, Packet, Policy, Route,
     ServiceName, oracle,
 };
-use path::Listener;
 use std::net::{IpAddr, SocketAddr};
 
 /// A packet that can be sent, and what becomes of it.
@@ -23,17 +23,17 @@ pub(crate) struct Asked<'a> {
     pub(crate) world: &'a World,
     pub(crate) sender: &'a Sender,
     pub(crate) target: &'a Target,
-    packet: Packet,
+    pub(crate) packet: Packet,
     pub(crate) fates: Vec<Fate>,
 }
 
 /// What makes connections fail.
 #[derive(Default)]
-struct Failing {
+pub(crate) struct Failing {
     /// Endpoints that do not work.
-    endpoints: Vec<SocketAddr>,
+    pub(crate) endpoints: Vec<SocketAddr>,
     /// Whether none does.
-    all: bool,
+    pub(crate) all: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -115,6 +115,10 @@ impl<'a> Asked<'a> {
         let stops = |findings: &[Finding]| findings.iter().any(|finding| finding.severity == Severity::Fault);
         failing.all |= stops(&before_rules);
         let mut all = before_rules;
+        let kept_away = sent.kept_away().filter(|_| all.is_empty());
+        let is_kept_away = kept_away.is_some();
+        failing.all |= is_kept_away;
+        all.extend(kept_away);
         let of_objects = if all.is_empty() {
             self.of_objects()
         } else {
@@ -131,7 +135,7 @@ impl<'a> Asked<'a> {
         failing.all |= !sysctls.is_empty();
         all.extend(sysctls);
         let differs = sent.rules_differ(&fate::wanted(self.world, &self.packet));
-        if let Some(differs) = differs {
+        if let Some(differs) = differs.filter(|_| !is_kept_away) {
             failing.all |= !self.fates.iter().any(Fate::is_translated);
             // The objects explain what the rules should do, not what these do.
             all.insert(0, differs);
@@ -151,7 +155,10 @@ impl<'a> Asked<'a> {
             return if is_served || is_health_check || is_stopped {
                 Vec::new()
             } else {
-                address::not_served(world, self.target)
+                match self.no_endpoint_of_node_port() {
+                    Some(none) => vec![none],
+                    None => address::not_served(world, self.target),
+                }
             };
         };
         let Some(port) = self.port() else {
@@ -174,7 +181,7 @@ impl<'a> Asked<'a> {
                 let at = self.target.at.ip();
                 let admission = frontend.admission.as_ref();
                 let kept_out = admission.and_then(|admission| {
-                    policy::not_admitted(&known.service, admission, self.sender.ip, at)
+                    policy::admitted(world, &known.service, admission, self.sender, at)
                 });
                 if let Some(kept_out) = kept_out {
                     return vec![kept_out];
@@ -186,6 +193,27 @@ impl<'a> Asked<'a> {
                     Vec::new()
                 }
             }
+        }
+    }
+
+    /// Why a node port has no endpoint, where it is asked for at an address that is not this node's: whoever has the address,
+    /// it is so there as well.
+    fn no_endpoint_of_node_port(&self) -> Option<Finding> {
+        let at = self.target.at;
+        if self.world.is_local(at.ip()) || self.target.service.is_some() {
+            return None;
+        }
+        let known = self.world.known(self.family()).into_iter().find(|known| {
+            known.kind == Kind::NodePort && (known.port, known.protocol) == (at.port(), self.target.protocol)
+        })?;
+        let port = self
+            .world
+            .port(self.family(), &known.service, &known.port_name, known.protocol)?;
+        let mut frontends = port.frontends.iter();
+        let frontend = frontends.find(|frontend| frontend.kind == FrontendKind::NodePort)?;
+        match frontend.routes.outside {
+            Route::Reject(_) => Some(self.looked(&known.service, port).none()),
+            _ => None,
         }
     }
 
@@ -249,6 +277,28 @@ impl<'a> Asked<'a> {
                 }
             }
         }
+        found.extend(self.of_pods(failing));
+        found
+    }
+
+    /// What is wrong with the pods behind the endpoints: that they have gone, or are of another kind.
+    fn of_pods(&self, failing: &mut Failing) -> Vec<Finding> {
+        let (Some(port), Some(known)) = (self.port(), &self.target.known) else {
+            return Vec::new();
+        };
+        let looked = self.looked(&known.service, port);
+        let entries = looked.entries();
+        let endpoints = self.endpoints();
+        let reached = entries
+            .iter()
+            .filter(|entry| endpoints.contains(&entry.address()));
+        let reached: Vec<&Entry<'_>> = reached.collect();
+        let mut found = Vec::new();
+        if let Some(gone) = looked.gone(&reached) {
+            failing.endpoints.extend(gone.endpoints);
+            found.push(gone.finding);
+        }
+        found.extend(looked.undeclared(&reached));
         found
     }
 
@@ -268,6 +318,7 @@ impl<'a> Asked<'a> {
         let service = self.target.service.as_ref();
         found.extend(service.and_then(|name| endpoints_object(self.world, name)));
         found.extend(sent.foreign_masquerade());
+        found.extend(sent.perhaps_stopped());
         let port = self.port();
         if let (Some(port), Some(known)) = (port, &self.target.known) {
             let looked = self.looked(&known.service, port);
@@ -284,6 +335,7 @@ impl<'a> Asked<'a> {
         found.extend(sent.source_words(port));
         found.extend(sent.hairpin());
         found.extend(self.world.mode_remark());
+        found.extend(self.address_remark());
         found.extend(self.world.node_remark());
         if !self.target.others.is_empty() {
             let what = format!(
@@ -293,6 +345,14 @@ impl<'a> Asked<'a> {
             found.push(Finding::remark(Cause::NotKnown, what));
         }
         found
+    }
+
+    /// That the address asked for was made up, since the question names none and none is known.
+    fn address_remark(&self) -> Option<Finding> {
+        let ip = self.target.at.ip();
+        let is_made_up = self.world.addresses_are_unknown() && ip == stand_in::node(self.family());
+        let what = format!("no address of the node is known: {ip} stands for any of them");
+        is_made_up.then(|| Finding::remark(Cause::NotKnown, what))
     }
 
     fn limited_by_policy(&self, looked: &Looked<'_>, port: &DesiredPort, kind: Kind) -> Option<Finding> {
@@ -357,76 +417,16 @@ impl<'a> Asked<'a> {
             chance,
             is_masqueraded: fate.is_masqueraded(),
             source,
-            pod: self
-                .world
-                .objects
-                .pod_of(endpoint.ip())
-                .map(|pod| pod.to_string()),
+            pod: match entry {
+                Some(entry) => self.world.objects.pod_behind(&entry.slice.name, endpoint.ip()),
+                None => self.world.objects.pod_of(endpoint.ip()),
+            }
+            .map(|pod| pod.to_string()),
             node: entry
                 .and_then(|entry| entry.endpoint.node.as_ref())
                 .map(ToString::to_string),
             state: entry.map(Entry::state),
             works,
-        }
-    }
-
-    fn reach(&self, failing: &Failing, findings: &[Finding]) -> Reach {
-        let is_fault = findings.iter().any(|finding| finding.severity == Severity::Fault);
-        if is_others(findings) {
-            return Reach::NotOurs;
-        }
-        if failing.all {
-            return Reach::No;
-        }
-        let total: f64 = self.fates.iter().map(|fate| fate.chance).sum();
-        let fails =
-            |fate: &&Fate| !fate.got_through() || fate.to.is_some_and(|to| failing.endpoints.contains(&to));
-        let failed: f64 = self.fates.iter().filter(fails).map(|fate| fate.chance).sum();
-        let share = if total > 0.0 { failed / total } else { 1.0 };
-        let untouched = self
-            .fates
-            .iter()
-            .all(|fate| !fate.is_translated() && fate.end != Ended::HealthCheck);
-        if share > 0.999 {
-            Reach::No
-        } else if share > 0.001 {
-            Reach::Fails(share)
-        } else if untouched && !is_fault {
-            Reach::NotOurs
-        } else if untouched {
-            Reach::No
-        } else {
-            Reach::Yes
-        }
-    }
-
-    fn verdict(&self, findings: &[Finding]) -> Verdict {
-        let has = |cause: Cause| findings.iter().any(|finding| finding.cause == cause);
-        if has(Cause::OnLink) {
-            return Verdict::NotRoutedThroughNode;
-        }
-        let bridged = findings
-            .iter()
-            .find(|finding| finding.cause == Cause::ReplyNotTranslated);
-        let mut all: Vec<Verdict> = self
-            .fates
-            .iter()
-            .map(|fate| match (&fate.end, fate.to) {
-                (Ended::Refused(_), _) | (Ended::Here(Listener::Absent), Some(_)) => Verdict::Reject,
-                (Ended::Dropped, _) => Verdict::Drop,
-                (Ended::NoRoute, _) => Verdict::Unreachable,
-                (Ended::HealthCheck, _) => Verdict::Accept,
-                (Ended::Undecided(_), _) => Verdict::Mixed,
-                (_, Some(_)) if bridged.is_some() => Verdict::ReplyNotTranslated,
-                (_, Some(_)) => Verdict::Dnat,
-                (_, None) => Verdict::Untouched,
-            })
-            .collect();
-        all.sort();
-        all.dedup();
-        match all.as_slice() {
-            [one] => *one,
-            _ => Verdict::Mixed,
         }
     }
 
@@ -443,12 +443,12 @@ impl<'a> Asked<'a> {
             .known
             .as_ref()
             .is_some_and(|known| known.kind == Kind::NodePort);
-        if !is_node_port {
+        if !is_node_port || self.world.addresses_are_unknown() {
             return Vec::new();
         }
         match self.world.rules {
             Rules::Observed => self.addresses_by_rules(),
-            _ => address::node_port_addresses(self.world, self.family()),
+            _ => node_address::node_port_addresses(self.world, self.family()),
         }
     }
 

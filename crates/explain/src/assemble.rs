@@ -1,16 +1,17 @@
 //! A world out of what people have at hand: documents, a configuration, facts, saved rules.
 
+use crate::causes::listed;
 use crate::facts::HostFacts;
 use crate::objects::Objects;
-use crate::question::Question;
-use crate::world::{Mode, NodeChoice, Rules, World};
+use crate::question::{From, Question};
+use crate::world::{AddressesFrom, Mode, NodeChoice, NodePortsConfig, Rules, World};
 use config::KubeProxyConfiguration;
 use iptables::ast::{Ports, Ruleset};
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
 use model::crossing::ListedEndpoints;
 use model::object;
 use model::snapshot::{Change, Snapshot};
-use model::{Desired, NodeFacts, Note, PerFamily, Settings};
+use model::{Desired, Family, NodeFacts, NodePortAddresses, Note, PerFamily, Settings};
 use nftables::listed;
 use path::{Host, LocalAddresses};
 use serde_json::Value;
@@ -48,9 +49,32 @@ const CAPABILITIES: Capabilities = Capabilities {
 /// Puts a world together, as the node sees it whose rules the question is about.
 ///
 /// # Errors
-/// When the configuration in the facts cannot be used: says which field and why.
+/// When the configuration in the facts cannot be used: says which field and why. When a node was named that is none of the
+/// Nodes: says which there are.
 pub fn assemble(parts: Parts, question: &Question) -> Result<World, String> {
-    put_together(parts, Some(question))
+    let said = parts.node.clone();
+    let world = put_together(parts, Some(question))?;
+    let asked = match &question.from {
+        From::NamedNode(name) => Some(name.to_string()),
+        _ => None,
+    };
+    said.into_iter()
+        .chain(asked)
+        .try_for_each(|name| is_a_node(&world.snapshot, &name))?;
+    Ok(world)
+}
+
+/// A name that somebody gave is of one of the Nodes, when any is known.
+fn is_a_node(snapshot: &Snapshot, name: &str) -> Result<(), String> {
+    let mut nodes: Vec<&str> = snapshot.nodes().map(|node| &*node.name).collect();
+    if nodes.is_empty() || nodes.contains(&name) {
+        return Ok(());
+    }
+    nodes.sort_unstable();
+    Err(format!(
+        "there is no Node {name}; the Nodes are: {}",
+        listed(&nodes, 10)
+    ))
 }
 
 /// Puts a world together, as the node sees it that the parts name: where nobody asks about a packet.
@@ -79,6 +103,8 @@ fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, Stri
         None => configuration(&host_facts.config)?,
     };
     config.mode = said_mode.map_or(config.mode, |mode| mode.to_string());
+    // Some defaults follow the mode.
+    config.fill_linux_defaults();
     config.cluster_cidr = cluster_cidr.unwrap_or(config.cluster_cidr);
     let (snapshot, objects, mut notes) = read(documents);
     let asked = question.and_then(|question| question.node(&snapshot, &objects));
@@ -86,6 +112,11 @@ fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, Stri
     let (name, node_choice) = match node.or(asked) {
         Some(name) => (name, NodeChoice::Asked),
         None => likely_node(&snapshot, &config, &host_facts),
+    };
+    let addresses_from = if addresses.is_empty() && host_facts.addresses().is_empty() {
+        AddressesFrom::Node
+    } else {
+        AddressesFrom::Interfaces
     };
     let facts = facts(&config, &name, &snapshot, &host_facts, addresses);
     let settings = config::settings(&config, &facts);
@@ -102,6 +133,11 @@ fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, Stri
         notes,
         facts,
         node_choice,
+        addresses_from,
+        node_ports: NodePortsConfig {
+            addresses: config.node_port_addresses.clone().unwrap_or_default(),
+            localhost: settings.localhost_node_ports_wanted,
+        },
         desired,
         mode: mode(&config.mode),
         configured_mode: config.mode,
@@ -134,6 +170,8 @@ pub fn assemble_running(
         notes,
         facts,
         node_choice: NodeChoice::Asked,
+        addresses_from: AddressesFrom::Interfaces,
+        node_ports: node_ports(settings),
         desired,
         mode: mode(configured_mode),
         configured_mode: configured_mode.to_owned(),
@@ -143,6 +181,27 @@ pub fn assemble_running(
     };
     give_rules(&mut world, PerFamily::default(), None);
     world
+}
+
+/// What a running proxy goes by: words of its configuration are not kept there, the networks that they mean are. Only
+/// `primary` means no address of a family.
+fn node_ports(settings: &Settings) -> NodePortsConfig {
+    let of = |family: Family| settings.node_port_addresses.get(family);
+    let is_primary = Family::ALL
+        .into_iter()
+        .any(|family| *of(family) == NodePortAddresses::Nowhere);
+    let nets = Family::ALL.into_iter().flat_map(|family| match of(family) {
+        NodePortAddresses::In(nets) => nets.as_slice(),
+        NodePortAddresses::All | NodePortAddresses::Nowhere => &[],
+    });
+    NodePortsConfig {
+        addresses: if is_primary {
+            vec!["primary".to_owned()]
+        } else {
+            nets.map(ToString::to_string).collect()
+        },
+        localhost: settings.localhost_node_ports_wanted,
+    }
 }
 
 fn mode(configured: &str) -> Mode {
@@ -286,5 +345,28 @@ fn configuration(parts: &Value) -> Result<KubeProxyConfiguration, String> {
     match config::validate(&decoded.config).first() {
         Some(err) => Err(format!("config: {err}")),
         None => Ok(decoded.config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_proxys_node_port_addresses_are_told_by_what_they_mean() {
+        let told = |configured: &[&str], node_ip: &str| {
+            let mut config = KubeProxyConfiguration::defaults();
+            config.node_port_addresses = Some(configured.iter().map(|text| (*text).to_owned()).collect());
+            let mut node = NodeFacts::default();
+            node.node_ips.v4 = Some(node_ip.parse().expect("an address"));
+            node_ports(&config::settings(&config, &node)).addresses
+        };
+        assert_eq!(told(&[], "192.0.2.11"), [""; 0]);
+        assert_eq!(
+            told(&["192.0.2.0/24", "2001:db8::/64"], "192.0.2.11"),
+            ["192.0.2.0/24", "2001:db8::/64"]
+        );
+        // The node has no IPv6 address, so that family serves none.
+        assert_eq!(told(&["primary"], "192.0.2.11"), ["primary"]);
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::asked::Asked;
 use crate::explanation::{Reach, Verdict};
-use crate::fate::{Ended, answer_words};
+use crate::fate::{Ended, Fate, answer_words};
 use crate::finding::{Cause, Finding, Severity};
-use crate::sender::SenderKind;
-use crate::world::Rules;
-use model::Protocol;
+use crate::sender::{SenderKind, Whose};
+use crate::world::{Mode, Rules};
+use model::note::Subject;
+use model::{Family, Protocol, ServiceName};
 
 impl Asked<'_> {
     /// What the client sees; goes on after "the client ".
@@ -21,11 +22,17 @@ impl Asked<'_> {
                 1 => "is connected to the only endpoint".to_owned(),
                 all => format!("is connected to one of {all} endpoints, by chance"),
             },
+            Verdict::Dnat if matches!(reach, Reach::Fails(_)) => {
+                "is connected, or gets no answer and waits until its time-out: that depends on the endpoint, by chance".to_owned()
+            }
             Verdict::Accept => {
                 "reaches the health check of the load balancer, which kube-proxy answers".to_owned()
             }
             Verdict::Reject => {
                 answer_words(&refused.unwrap_or_else(|| "tcp-reset".into()), protocol).to_owned()
+            }
+            Verdict::Dnat if self.fates.iter().all(Fate::is_translated_by_others) => {
+                "is connected to somebody else than it asked for, or to nobody".to_owned()
             }
             Verdict::Dnat | Verdict::Drop => "gets no answer: it waits until its time-out".to_owned(),
             Verdict::Unreachable => "fails at once (\"Network is unreachable\", ENETUNREACH)".to_owned(),
@@ -81,40 +88,113 @@ impl Asked<'_> {
             .is_some_and(|first| first.cause == Cause::ForeignRule)
             && let Some(rule) = self.rules().last()
         {
-            next.push(format!(
-                "iptables-save -t {} | grep -e '{}'",
-                rule.table, rule.chain
-            ));
+            // Tables of nftables have their family before their name.
+            next.push(if rule.table.contains(' ') {
+                format!("nft -a list chain {} {}", rule.table, rule.chain)
+            } else {
+                format!("iptables-save -t {} | grep -e '{}'", rule.table, rule.chain)
+            });
         }
-        let is_of_objects = |finding: &Finding| {
-            let concerned = finding
-                .objects
-                .iter()
-                .any(|object| ["Service", "EndpointSlice", "Pod"].contains(&object.kind));
-            concerned && finding.severity > Severity::Remark
-        };
-        let in_objects = findings.first().is_some_and(is_of_objects) && self.world.has_objects();
-        let service = self.target.service.as_ref().filter(|_| in_objects);
-        if let Some(name) = service {
-            next.push(format!(
-                "kubectl get endpointslices -n {} -l kubernetes.io/service-name={} -o yaml",
-                name.namespace, name.name
-            ));
-        }
-        let from = match self.sender.kind {
-            SenderKind::Pod => format!("pod:{ip}"),
-            SenderKind::Node => "node".to_owned(),
-            SenderKind::Outside => ip.to_string(),
+        next.extend(findings.first().and_then(|first| self.look_at(first)));
+        let from = match (self.sender.kind, self.sender.whose) {
+            (SenderKind::Node, _) => "node".to_owned(),
+            (SenderKind::Pod, Whose::Given) => format!("pod:{ip}"),
+            (SenderKind::Pod, _) => "pod".to_owned(),
+            (SenderKind::Outside, Whose::Given) => ip.to_string(),
+            (SenderKind::Outside, _) => "outside".to_owned(),
         };
         let protocol = self.target.protocol.as_lower();
+        let list = match (self.world.mode, Family::of(ip)) {
+            (Mode::Nftables, _) => "nft list ruleset",
+            (Mode::Iptables, Family::V4) => "iptables-save",
+            (Mode::Iptables, Family::V6) => "ip6tables-save",
+        };
         match self.world.rules {
-            Rules::Observed => next.push(format!("kube-proxy trace --dump FILE --from {ip} --to {at} --proto {protocol}")),
+            Rules::Observed => {
+                // An address that was made up is nobody's to ask for.
+                let from = match (self.sender.kind, self.sender.whose) {
+                    (_, Whose::MadeUp) | (SenderKind::Outside, Whose::Taken) => "IP".to_owned(),
+                    _ => ip.to_string(),
+                };
+                next.push(format!("kube-proxy trace --dump FILE --from {from} --to {at} --proto {protocol}"));
+            }
             _ if reach == Reach::Yes => next.push(format!(
-                "if it fails all the same, on {}: iptables-save | kube-proxy explain --dump - --from {from} --to {at} --proto {protocol}",
+                "if it fails all the same, on {}: {list} | kube-proxy explain --dump - --from {from} --to {at} --proto {protocol}",
                 self.world.node_words()
             )),
             _ => {}
         }
         next
     }
+
+    /// The command that shows what a finding is about.
+    fn look_at(&self, finding: &Finding) -> Option<String> {
+        if finding.severity == Severity::Remark || !self.world.has_objects() {
+            return None;
+        }
+        let service = self
+            .target
+            .service
+            .clone()
+            .or_else(|| finding.objects.iter().find_map(service_of));
+        let of = |what: &str, how: &str| {
+            let name = service.as_ref()?;
+            Some(format!(
+                "kubectl get {what} -n {} {}{how}",
+                name.namespace, name.name
+            ))
+        };
+        match finding.cause {
+            Cause::NodePortAddress => {
+                let config = "kubectl get configmap -n kube-system kube-proxy -o yaml";
+                Some(format!(
+                    "{config} | grep -iA3 -e nodePortAddresses -e localhostNodePorts"
+                ))
+            }
+            Cause::NotTheNodesAddress | Cause::SeenFrom => Some("kubectl get nodes -o wide".to_owned()),
+            Cause::SourceRange => of("service", " -o jsonpath='{.spec.loadBalancerSourceRanges}'"),
+            _ if is_of_endpoints(finding) => {
+                let name = service.as_ref()?;
+                let label = format!("kubernetes.io/service-name={}", name.name);
+                Some(format!(
+                    "kubectl get endpointslices -n {} -l {label} -o yaml",
+                    name.namespace
+                ))
+            }
+            _ if finding.objects.iter().any(|object| object.kind == "Service") => of("service", " -o yaml"),
+            _ => None,
+        }
+    }
+}
+
+fn service_of(object: &Subject) -> Option<ServiceName> {
+    (object.kind == "Service").then(|| ServiceName::new(object.namespace.clone(), object.name.clone()))
+}
+
+/// Whether slices or pods are the matter, or where they are.
+fn is_of_endpoints(finding: &Finding) -> bool {
+    let is_named = finding
+        .objects
+        .iter()
+        .any(|object| ["EndpointSlice", "Pod"].contains(&object.kind));
+    is_named
+        || matches!(
+            finding.cause,
+            Cause::NoSelector
+                | Cause::NothingSelected
+                | Cause::NoSlices
+                | Cause::EmptySlices
+                | Cause::NotReady
+                | Cause::NoLocalEndpoints
+                | Cause::NodeName
+                | Cause::OnlyTerminating
+                | Cause::UnreadyPublished
+                | Cause::EndpointsObject
+                | Cause::StaleSlices
+                | Cause::TargetPortName
+                | Cause::TargetPortUndeclared
+                | Cause::SelectorTooWide
+                | Cause::PortNameMismatch
+                | Cause::PortProtocolMismatch
+        )
 }

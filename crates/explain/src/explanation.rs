@@ -2,13 +2,16 @@
 
 use crate::asked::Asked;
 use crate::causes::odd::endpoints_object;
+use crate::causes::policy;
 use crate::fate::RuleLine;
-use crate::finding::{Cause, Finding, Severity};
-use crate::question::Question;
-use crate::sender::sender;
-use crate::target::{Aim, aim};
-use crate::world::{Mode, Rules, World};
-use model::{Packet, ServiceName};
+use crate::finding::{Advice, Cause, Finding, Severity};
+use crate::outside;
+use crate::question::{From, Question, To};
+use crate::sender::{Sender, SenderKind, Whose, sender};
+use crate::stand_in;
+use crate::target::{Aim, Target, aim};
+use crate::world::{Mode, NodeChoice, Rules, World};
+use model::{Family, Origin, Packet, ServiceName};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -72,6 +75,8 @@ pub enum Reach {
     No,
     /// The packet goes where it is sent to without kube-proxy; whether it arrives is not for kube-proxy to say.
     NotOurs,
+    /// Nobody can say: something is not known that it depends on. The first finding says what, and what to give.
+    Unknown,
 }
 
 /// One endpoint that the packet may be sent to.
@@ -141,17 +146,61 @@ impl Explanation {
 
 /// Answers a question.
 pub fn explain(world: &World, question: &Question) -> Explanation {
+    match &question.to {
+        To::Service(name, port) if outside::is_outside(world, &question.from) => {
+            outside::explain(world, question, name, port.as_ref())
+        }
+        _ => ask(world, question),
+    }
+}
+
+/// Answers a question about the very address that it names, or about a Service's cluster IP.
+pub(crate) fn ask(world: &World, question: &Question) -> Explanation {
     match aim(world, question) {
         Aim::Nowhere { service, why } => nowhere(world, question, service, *why),
+        Aim::Packet(target) if let Some(why) = outside::not_routed(world, question, &target) => {
+            nowhere(world, question, target.service, why)
+        }
         Aim::Packet(target) => match sender(world, question, target.at.ip()) {
-            Err(why) => nowhere(world, question, target.service, *why),
-            Ok(sender) => Asked::new(world, &sender, &target).answer(),
+            Err(why) => whoever_sends(world, question, &why)
+                .unwrap_or_else(|| nowhere(world, question, target.service, *why)),
+            Ok(sender) if is_own_loopback(&sender, target.at.ip()) => {
+                let why = own_loopback(world, &sender, &target);
+                nowhere(world, question, target.service, why)
+            }
+            Ok(sender) => {
+                let as_of = |sender: &Sender| Asked::new(world, sender, &target).answer();
+                let answer = match sender.whose {
+                    Whose::MadeUp => stand_in::answer(world, &sender, &target, as_of),
+                    Whose::Given | Whose::Taken => as_of(&sender),
+                };
+                somewhere(world, question, &target, answer)
+            }
         },
     }
 }
 
+/// The answer of this node, where it is that of every node that the client may be on.
+fn somewhere(world: &World, question: &Question, target: &Target, answer: Explanation) -> Explanation {
+    let is_nowhere = match &question.from {
+        From::Name(name) => {
+            let is_node = world.snapshot.node(&name.name).is_some();
+            !is_node && world.objects.pod(name).is_none() && world.objects.addresses_of(name).is_empty()
+        }
+        _ => false,
+    };
+    let is_any_node = world.node_choice == NodeChoice::OneOfSeveral || world.facts.name.is_empty();
+    if !is_nowhere || !is_any_node || world.rules == Rules::Observed {
+        return answer;
+    }
+    match policy::differs_by_node(world, target, &answer) {
+        Some(why) => stand_in::no_answer(answer, why, "the node that it is on"),
+        None => answer,
+    }
+}
+
 fn asked_words(question: &Question) -> (String, String) {
-    use crate::question::{From, Port, To};
+    use crate::question::Port;
     let from = match &question.from {
         From::Name(name) => name.to_string(),
         From::PodAddress(ip) => format!("pod {ip}"),
@@ -185,14 +234,88 @@ pub(crate) fn is_others(findings: &[Finding]) -> bool {
         .is_some_and(|first| OTHERS.contains(&first.cause))
 }
 
+/// What stands whoever sends, where the one that is meant is not known: pods and clients outside fail for the same cause.
+fn whoever_sends(world: &World, question: &Question, why: &Finding) -> Option<Explanation> {
+    if !is_open(why) {
+        return None;
+    }
+    let as_from = |from: From| {
+        let question = Question {
+            from,
+            ..question.clone()
+        };
+        ask(world, &question)
+    };
+    let fails = |answer: &Explanation| {
+        let first = answer.findings.first();
+        first
+            .filter(|_| answer.reach == Reach::No)
+            .map(|first| first.cause)
+    };
+    let mut answer = as_from(From::Pod);
+    let cause = fails(&answer)?;
+    if fails(&as_from(From::Outside)) != Some(cause) {
+        return None;
+    }
+    let what = format!("{}; it fails whoever sends", why.what);
+    answer.findings.push(Finding {
+        severity: Severity::Remark,
+        what,
+        ..why.clone()
+    });
+    answer.from = asked_words(question).0;
+    Some(answer)
+}
+
+/// Whether the destination is loopback, and the sender is no process of the node: it is the sender itself, then.
+fn is_own_loopback(sender: &Sender, to: IpAddr) -> bool {
+    to.is_loopback() && sender.origin != Origin::Host
+}
+
+fn own_loopback(world: &World, sender: &Sender, target: &Target) -> Finding {
+    let ip = target.at.ip();
+    let who = match sender.kind {
+        SenderKind::Pod => "the pod",
+        SenderKind::Node | SenderKind::Outside => "the client",
+    };
+    let mut finding = Finding::fault(
+        Cause::OwnLoopback,
+        format!("{ip} is {who} itself: the packet never leaves it"),
+    )
+    .because("Loopback is everybody's own, a pod's too. No node sees the packet, so no rule is asked.");
+    let own = world.own_addresses(Family::of(ip));
+    if let Some(own) = own.first() {
+        let at = SocketAddr::new(*own, target.at.port());
+        finding = finding.advise(Advice::act(format!(
+            "for a node port use the node's own address: {at}"
+        )));
+    }
+    finding.advise(Advice::act("for a process of the node give --from node"))
+}
+
+/// Whether it says that the question cannot be answered, and not why something fails.
+fn is_open(why: &Finding) -> bool {
+    [Cause::NotKnown, Cause::NoSuchPod].contains(&why.cause)
+}
+
 /// There is nothing that a packet could be sent to, or nobody who could send it.
-fn nowhere(world: &World, question: &Question, service: Option<ServiceName>, why: Finding) -> Explanation {
+pub(crate) fn nowhere(
+    world: &World,
+    question: &Question,
+    service: Option<ServiceName>,
+    why: Finding,
+) -> Explanation {
     let (from, to) = asked_words(question);
     let client = match why.cause {
         Cause::Headless => "connects to the pods' own addresses, which it gets from DNS".to_owned(),
         Cause::ExternalName => "connects to what DNS answers for that name".to_owned(),
         Cause::NoSuchService => "finds no name in DNS, and nobody at any address".to_owned(),
         Cause::OtherProxy => "is served by that other proxy, or by nobody".to_owned(),
+        Cause::NotExposed if matches!(question.to, To::Address(..)) => {
+            "gets no answer, unless the network sends that address to a node".to_owned()
+        }
+        Cause::OwnLoopback => "is refused, unless a program of its own listens there".to_owned(),
+        _ if is_open(&why) => "cannot be told of without that".to_owned(),
         _ => "has no address to connect to".to_owned(),
     };
     let mut findings = vec![why];
@@ -209,10 +332,10 @@ fn nowhere(world: &World, question: &Question, service: Option<ServiceName>, why
         packet: None,
         service,
         verdict: Verdict::NotServed,
-        reach: if is_others(&findings) {
-            Reach::NotOurs
-        } else {
-            Reach::No
+        reach: match findings.first() {
+            _ if is_others(&findings) => Reach::NotOurs,
+            Some(first) if is_open(first) => Reach::Unknown,
+            _ => Reach::No,
         },
         client,
         deliveries: Vec::new(),

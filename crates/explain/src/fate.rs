@@ -8,6 +8,8 @@ use iptables::trace::Track;
 use model::{Family, Origin, Outcome, Packet, Protocol, oracle};
 use nftables::listed;
 use path::{Answer, Condition, Detail, Did, End, Event, Hook, Leg, Listener, Place, Policy, Step, Way};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ pub struct Fate {
     pub chance: f64,
     /// The destination that a rule gave it.
     pub to: Option<SocketAddr>,
+    /// The rule that gave it that, when one did.
+    pub to_by: Option<RuleLine>,
     /// What became of it.
     pub end: Ended,
     /// Whether its source was rewritten, and by whom.
@@ -32,6 +36,9 @@ pub struct Fate {
     pub is_forwarded: bool,
     /// The rules it meets.
     pub rules: Vec<RuleLine>,
+    /// Rules of others that stop it if something is so that nobody told: what a set holds, how many packets came before,
+    /// the time, who sends.
+    pub perhaps: Vec<RuleLine>,
 }
 
 /// What became of a packet.
@@ -136,6 +143,16 @@ impl Fate {
         self.to.is_some()
     }
 
+    /// Whether a rule of kube-proxy did.
+    pub fn is_translated_by_kube_proxy(&self) -> bool {
+        self.to_by.as_ref().is_some_and(RuleLine::is_ours)
+    }
+
+    /// Whether a rule of others did.
+    pub fn is_translated_by_others(&self) -> bool {
+        self.to_by.as_ref().is_some_and(|rule| !rule.is_ours())
+    }
+
     /// Whether its source is another when it arrives.
     pub fn is_masqueraded(&self) -> bool {
         self.source != SourceFate::Kept
@@ -155,30 +172,45 @@ pub fn fates(world: &World, packet: &Packet) -> Vec<Fate> {
         .collect();
     let all = || answer.ways.iter().collect();
     let ways = if likely.is_empty() { all() } else { likely }.into_iter();
-    ways.map(|way| {
-        Told {
+    let told = ways.map(|way| {
+        let told = Told {
             world,
             answer: &answer,
             way,
-        }
-        .fate()
-    })
-    .collect()
+        };
+        (told.fate(), told.hangs_on_what_nobody_told())
+    });
+    surely(told.collect())
 }
 
-/// Where nobody told the node's addresses, an address is the node's when a node port is asked for there, and not otherwise:
-/// nobody's Service or pod has an address of the node by accident.
+/// Without the ends at rules of others that may not be met: a packet with the same destination goes on instead, and which of
+/// the two it is, nobody told. Blocklists, limits and checks of the way back are on many hosts, and hurt nobody there.
+fn surely(told: Vec<(Fate, bool)>) -> Vec<Fate> {
+    let through = told.iter().filter(|(fate, _)| fate.got_through());
+    let through: BTreeSet<Option<SocketAddr>> = through.map(|(fate, _)| fate.to).collect();
+    let goes_on = |fate: &Fate| match fate.to {
+        Some(_) => through.contains(&fate.to),
+        None => !through.is_empty(),
+    };
+    let (open, mut sure): (Vec<_>, Vec<_>) = told
+        .into_iter()
+        .partition(|(fate, hangs)| *hangs && fate.is_stopped_by_others() && goes_on(fate));
+    let mut perhaps: Vec<RuleLine> = open.into_iter().filter_map(|(fate, _)| fate.by).collect();
+    perhaps.dedup();
+    for (fate, _) in &mut sure {
+        fate.perhaps.clone_from(&perhaps);
+    }
+    sure.into_iter().map(|(fate, _)| fate).collect()
+}
+
+/// Where nobody told the node's addresses, one is taken for the node's, or is not.
 fn is_likely(world: &World, answer: &Answer, way: &Way) -> bool {
     if !world.addresses_are_unknown() {
         return true;
     }
     let dst = answer.packet.dst;
-    let known = world.known(answer.packet.family());
-    let is_service = known.iter().any(|known| known.ip == Some(dst.ip()));
-    let has_node_port = known
-        .iter()
-        .any(|known| known.kind == Kind::NodePort && known.port == dst.port());
-    let expected = |ip: IpAddr| ip == dst.ip() && !is_service && has_node_port;
+    let is_own = world.is_taken_for_own(dst);
+    let expected = |ip: IpAddr| ip == dst.ip() && is_own;
     let claims = answer.claims(way);
     claims.iter().all(|claim| match claim.condition {
         Condition::Local(ip) => claim.holds == expected(*ip),
@@ -212,6 +244,7 @@ impl Told<'_> {
         Fate {
             chance: self.way.state.chance,
             to: self.way.translated,
+            to_by: met(|did| matches!(did, Did::Dnat { .. })),
             end: self.end(&events),
             source: match (self.way.source, &source_by) {
                 (path::Source::Kept, _) => SourceFate::Kept,
@@ -225,7 +258,22 @@ impl Told<'_> {
                 .flatten(),
             is_forwarded: self.is_forwarded(),
             rules: self.rules(&events),
+            perhaps: Vec::new(),
         }
+    }
+
+    /// Whether it stands on a match that looks at something the trace knows nothing of.
+    fn hangs_on_what_nobody_told(&self) -> bool {
+        let claims = self.answer.claims(self.way);
+        claims.iter().any(|claim| {
+            matches!(
+                claim.condition,
+                Condition::Match { .. }
+                    | Condition::Holds { .. }
+                    | Condition::Element { .. }
+                    | Condition::ConnectionMark { .. }
+            )
+        })
     }
 
     fn events(&self) -> Vec<&Event> {
@@ -372,6 +420,7 @@ fn by_oracle(world: &World, packet: &Packet) -> Vec<Fate> {
     let fate = |chance, end| Fate {
         chance,
         to: None,
+        to_by: None,
         end,
         source: SourceFate::Kept,
         by: None,
@@ -379,9 +428,14 @@ fn by_oracle(world: &World, packet: &Packet) -> Vec<Fate> {
         untracked: None,
         is_forwarded: false,
         rules: Vec::new(),
+        perhaps: Vec::new(),
     };
     let refused = || Ended::Refused("icmp-port-unreachable".into());
-    match oracle::outcome(desired, &world.facts, packet) {
+    let mut facts = Cow::Borrowed(&world.facts);
+    if world.is_taken_for_own(packet.dst) {
+        facts.to_mut().interface_addresses.push(packet.dst.ip());
+    }
+    match oracle::outcome(desired, &facts, packet) {
         Outcome::Rejected => vec![fate(1.0, refused())],
         Outcome::Dropped => vec![fate(1.0, Ended::Dropped)],
         Outcome::Accepted => vec![fate(1.0, Ended::HealthCheck)],

@@ -125,6 +125,13 @@ impl Finding {
         self
     }
 
+    /// With several things to do.
+    #[must_use]
+    pub fn advise_all(mut self, advice: impl IntoIterator<Item = Advice>) -> Finding {
+        self.advice.extend(advice);
+        self
+    }
+
     /// With an object.
     #[must_use]
     pub fn about(mut self, object: Subject) -> Finding {
@@ -145,10 +152,10 @@ pub fn subject(kind: &'static str, namespace: &str, name: &str) -> Subject {
 }
 
 macro_rules! causes {
-    ($($(#[$doc:meta])* $name:ident => $word:literal,)*) => {
+    ($(#[doc = $doc:literal] $name:ident => $word:literal,)*) => {
         /// Kinds of finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Cause { $($(#[$doc])* $name,)* }
+        pub enum Cause { $(#[doc = $doc] $name,)* }
 
         impl Cause {
             /// All of them.
@@ -157,6 +164,11 @@ macro_rules! causes {
             /// The word that programs read. Stable: words are added, never changed.
             pub fn as_str(self) -> &'static str {
                 match self { $(Cause::$name => $word,)* }
+            }
+
+            /// What it means, in a sentence: docs/explain.md lists them.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Cause::$name => $doc.trim_ascii_start(),)* }
             }
         }
     };
@@ -203,6 +215,10 @@ causes! {
     PortProtocolMismatch => "port-protocol-mismatch",
     /// The Service's target port names no port of its pods.
     TargetPortName => "target-port-name",
+    /// No container of the pods declares the target port.
+    TargetPortUndeclared => "target-port-undeclared",
+    /// The selector takes pods of another kind as well.
+    SelectorTooWide => "selector-too-wide",
     /// Slices list no endpoint.
     EmptySlices => "empty-slices",
     /// Addresses of slices cannot be used.
@@ -235,8 +251,16 @@ causes! {
     ExternalIpNotAllowed => "external-ip-not-allowed",
     /// The load balancer's address is not served here (ipMode Proxy).
     IpModeProxy => "ip-mode-proxy",
+    /// The load balancer's address was asked for, and nobody assigned it.
+    LoadBalancerPending => "load-balancer-pending",
     /// Node ports are not served on this address.
     NodePortAddress => "node-port-address",
+    /// The address is not one of those that the node is known to have.
+    NotTheNodesAddress => "not-the-nodes-address",
+    /// Loopback is the sender itself: the packet never leaves it.
+    OwnLoopback => "own-loopback",
+    /// The Service has no address for clients outside of the cluster.
+    NotExposed => "not-exposed",
     /// The Service has no node port.
     NoNodePort => "no-node-port",
     /// No Service has this address.
@@ -321,6 +345,20 @@ causes! {
     PodTrafficDropped => "pod-traffic-dropped",
     /// Pods' traffic to each other is dropped or refused on its way through the host.
     PodTrafficRejected => "pod-traffic-rejected",
+    /// The host's own traffic to Services is dropped or refused.
+    HostTrafficDropped => "host-traffic-dropped",
+    /// Node ports are dropped before kube-proxy's rules see them.
+    NodePortDropped => "node-port-dropped",
+    /// What other nodes send for pods, wrapped up, is dropped or refused.
+    OverlayDropped => "overlay-dropped",
+    /// A built-in chain lacks its jump into kube-proxy's chains.
+    JumpMissing => "jump-missing",
+    /// A rule of others sends packets for Services elsewhere.
+    ForeignDnat => "foreign-dnat",
+    /// Policy routing takes packets for pods away.
+    PolicyRoute => "policy-route",
+    /// The pods' bridge is of another range than the Node's.
+    BridgeOfOtherRange => "bridge-of-other-range",
     /// A firewall is at work that is known to take rules away.
     HostFirewall => "host-firewall",
     /// Packets are traced that nobody looks at.

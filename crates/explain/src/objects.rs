@@ -4,6 +4,11 @@
 //! The proxy itself has no right to read Pods, and its [`model::snapshot::Snapshot`] keeps no selector. Whatever is
 //! missing here is left unsaid.
 
+mod pod;
+mod whose;
+
+pub use pod::{Container, ContainerKind, ContainerPort, Pod, Trouble};
+
 use model::address::parse_ip;
 use model::object::{HEADLESS_LABEL, OWNER_LABEL, SliceName};
 use model::{Protocol, ServiceName};
@@ -50,6 +55,9 @@ pub struct ServiceDetails {
     pub proxy_name: Option<String>,
     /// `status.loadBalancer.ingress`: address or host name, and ipMode.
     pub ingress: Vec<Ingress>,
+    /// Addresses that a load balancer is asked for: `spec.loadBalancerIP`, and the annotations of controllers that
+    /// took its place (`metallb.io/loadBalancerIPs` and the like).
+    pub asked_ips: Vec<IpAddr>,
     /// `spec.allocateLoadBalancerNodePorts: false`.
     pub without_node_ports: bool,
     /// `spec.type`, as written.
@@ -100,6 +108,8 @@ pub struct SliceDetails {
     pub address_type: String,
     /// Who keeps it (`endpointslice.kubernetes.io/managed-by`).
     pub managed_by: Option<String>,
+    /// The other cluster whose pods it lists (`multicluster.kubernetes.io/source-cluster`).
+    pub source_cluster: Option<String>,
     /// The names of its ports, with protocol and number, as written.
     pub ports: Vec<(String, Protocol, Option<u16>)>,
     /// The pods behind its addresses.
@@ -112,27 +122,16 @@ pub struct SliceDetails {
     pub has_owner: bool,
 }
 
-/// A Pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pod {
-    /// Its labels.
-    pub labels: Labels,
-    /// Its addresses.
-    pub ips: Vec<IpAddr>,
-    /// The node it is on.
-    pub node: Option<Arc<str>>,
-    /// `status.phase`.
-    pub phase: String,
-    /// Whether the condition `Ready` is true.
-    pub is_ready: bool,
-    /// Whether it is being deleted.
-    pub is_terminating: bool,
-    /// Whether it uses the node's network.
-    pub host_network: bool,
-    /// Named container ports.
-    pub ports: Vec<(String, Protocol, u16)>,
-    /// Why it is not ready, as its status says: containers that wait or ended, readiness gates; empty when it says nothing.
-    pub trouble: Vec<String>,
+/// Who keeps the slices of Services with a selector.
+pub(crate) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+
+impl SliceDetails {
+    /// Whether its addresses are those that pods' status has. Other keepers list others: those of further networks, or
+    /// of something in front of the pod.
+    pub(crate) fn is_of_primary_addresses(&self) -> bool {
+        let keeper = self.managed_by.as_deref();
+        keeper.is_none_or(|keeper| keeper == CONTROLLER)
+    }
 }
 
 impl Objects {
@@ -172,7 +171,7 @@ impl Objects {
             }
             "Pod" => {
                 let pods = self.pods.get_or_insert_default();
-                pods.insert(PodName { namespace, name }, pod(object));
+                pods.insert(PodName { namespace, name }, pod::read(object));
             }
             "Endpoints" => {
                 let name = ServiceName::new(namespace, name);
@@ -180,36 +179,6 @@ impl Objects {
             }
             _ => {}
         }
-    }
-
-    /// The Pod that has an address: of the Pods themselves, else of the slices.
-    pub fn pod_of(&self, ip: IpAddr) -> Option<PodName> {
-        let named = self.pods.iter().flatten();
-        let mut by_pod = named.filter(|(_, pod)| !pod.host_network && pod.ips.contains(&ip));
-        if let Some((name, _)) = by_pod.next() {
-            return Some(name.clone());
-        }
-        self.slices
-            .values()
-            .find_map(|slice| slice.pods.get(&ip))
-            .cloned()
-    }
-
-    /// A Pod.
-    pub fn pod(&self, name: &PodName) -> Option<&Pod> {
-        self.pods.as_ref()?.get(name)
-    }
-
-    /// The addresses of a Pod: of the Pod itself, else of the slices that name it.
-    pub fn addresses_of(&self, name: &PodName) -> Vec<IpAddr> {
-        if let Some(pod) = self.pod(name).filter(|pod| !pod.ips.is_empty()) {
-            return pod.ips.clone();
-        }
-        let of = self.slices.values().flat_map(|slice| &slice.pods);
-        let mut found: Vec<IpAddr> = of.filter(|(_, pod)| *pod == name).map(|(ip, _)| *ip).collect();
-        found.sort();
-        found.dedup();
-        found
     }
 }
 
@@ -288,10 +257,28 @@ fn service(object: &Value) -> ServiceDetails {
             .iter()
             .map(ingress)
             .collect(),
+        asked_ips: asked_ips(object),
         without_node_ports: object.pointer("/spec/allocateLoadBalancerNodePorts")
             == Some(&Value::Bool(false)),
         kind: text(object, "/spec/type").to_owned(),
     }
+}
+
+/// Addresses that a load balancer is asked for.
+fn asked_ips(object: &Value) -> Vec<IpAddr> {
+    let annotations = labels(object, "/metadata/annotations");
+    let by_annotation = annotations
+        .iter()
+        .filter(|(key, _)| key.to_ascii_lowercase().ends_with("/loadbalancerips"))
+        .map(|(_, value)| value.as_str());
+    let words = by_annotation.chain([text(object, "/spec/loadBalancerIP")]);
+    let mut ips: Vec<IpAddr> = words
+        .flat_map(|words| words.split(','))
+        .filter_map(|word| parse_ip(word.trim()))
+        .collect();
+    ips.sort();
+    ips.dedup();
+    ips
 }
 
 fn slice(namespace: &str, object: &Value) -> SliceDetails {
@@ -303,6 +290,7 @@ fn slice(namespace: &str, object: &Value) -> SliceDetails {
     let mut details = SliceDetails {
         address_type: text(object, "/addressType").to_owned(),
         managed_by: all.get("endpointslice.kubernetes.io/managed-by").cloned(),
+        source_cluster: all.get("multicluster.kubernetes.io/source-cluster").cloned(),
         ports: list(object, "/ports").iter().filter_map(port).collect(),
         is_headless: all.contains_key(HEADLESS_LABEL),
         has_owner: all.get(OWNER_LABEL).is_some_and(|owner| !owner.is_empty()),
@@ -326,75 +314,6 @@ fn slice(namespace: &str, object: &Value) -> SliceDetails {
         }
     }
     details
-}
-
-fn pod(object: &Value) -> Pod {
-    let mut ips: Vec<IpAddr> = list(object, "/status/podIPs")
-        .iter()
-        .filter_map(|ip| parse_ip(text(ip, "/ip")))
-        .collect();
-    ips.extend(parse_ip(text(object, "/status/podIP")).filter(|ip| !ips.contains(ip)));
-    let conditions = list(object, "/status/conditions");
-    let ready = conditions
-        .iter()
-        .find(|condition| text(condition, "/type") == "Ready");
-    let mut ports = Vec::new();
-    let containers = list(object, "/spec/containers").iter();
-    for container in containers.chain(list(object, "/spec/initContainers")) {
-        for port in list(container, "/ports") {
-            if let (Some(protocol), Some(number)) = (protocol(port), number(port, "/containerPort")) {
-                ports.push((text(port, "/name").to_owned(), protocol, number));
-            }
-        }
-    }
-    Pod {
-        labels: labels(object, "/metadata/labels"),
-        ips,
-        node: some_text(object, "/spec/nodeName").map(Arc::from),
-        phase: text(object, "/status/phase").to_owned(),
-        is_ready: ready.is_some_and(|condition| text(condition, "/status") == "True"),
-        is_terminating: !text(object, "/metadata/deletionTimestamp").is_empty(),
-        host_network: is_true(object, "/spec/hostNetwork"),
-        ports,
-        trouble: trouble(object, ready),
-    }
-}
-
-/// Why a pod is not ready, as its status says.
-fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<String> {
-    let mut found = Vec::new();
-    let statuses = list(pod, "/status/initContainerStatuses").iter();
-    for status in statuses.chain(list(pod, "/status/containerStatuses")) {
-        let name = text(status, "/name");
-        let waiting = text(status, "/state/waiting/reason");
-        let ended = text(status, "/state/terminated/reason");
-        let never_ready = !is_true(status, "/ready");
-        match (waiting, ended) {
-            ("", "") if never_ready && status.pointer("/state/running").is_some() => {
-                found.push(format!("container {name} runs and its readiness probe fails"));
-            }
-            ("", "") => {}
-            ("", ended) if never_ready && ended != "Completed" => {
-                found.push(format!("container {name} ended: {ended}"));
-            }
-            ("", _) => {}
-            (waiting, _) => found.push(format!("container {name} waits: {waiting}")),
-        }
-    }
-    let gates = list(pod, "/spec/readinessGates").iter();
-    for gate in gates.map(|gate| text(gate, "/conditionType")) {
-        let is_met = list(pod, "/status/conditions")
-            .iter()
-            .any(|one| text(one, "/type") == gate && text(one, "/status") == "True");
-        if !is_met {
-            found.push(format!("readiness gate {gate} is not true"));
-        }
-    }
-    let message = ready.map_or("", |ready| text(ready, "/message"));
-    if found.is_empty() && !message.is_empty() {
-        found.push(message.to_owned());
-    }
-    found
 }
 
 fn endpoints(object: &Value) -> Vec<SocketAddr> {

@@ -88,11 +88,11 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
 }
 
 /// Lines of at most so many characters, broken between words. A word that is longer has a line of its own: commands are
-/// copied from there.
+/// copied from there. Ends of lines in what others said are between words, too.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    for word in text.split(' ') {
+    for word in text.split([' ', '\n']) {
         let long = line.chars().count() + 1 + word.chars().count();
         if !line.is_empty() && long > width {
             lines.push(std::mem::take(&mut line));
@@ -113,6 +113,7 @@ mod tests {
     #[test]
     fn lines_are_broken_between_words_and_long_words_are_left_whole() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("error\n  at line 3", 20), ["error   at line 3"]);
         assert_eq!(
             wrapped("a kube-proxy/very/long/word b", 8),
             ["a", "kube-proxy/very/long/word", "b"]

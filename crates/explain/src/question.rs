@@ -99,6 +99,9 @@ impl FromStr for To {
 
     fn from_str(text: &str) -> Result<To, String> {
         let text = text.trim();
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return of_url(scheme, rest);
+        }
         if let Ok(both) = text.parse::<SocketAddr>() {
             return Ok(To::Address(both.ip(), Some(both.port())));
         }
@@ -109,8 +112,10 @@ impl FromStr for To {
             Some((host, port)) => (host, Some(read_port(port)?)),
             None => (text, None),
         };
-        if let ("node" | "host", Some(Port::Number(port))) = (host, &port) {
-            return Ok(To::NodePort(*port));
+        match (host, &port) {
+            ("node" | "host", Some(Port::Number(port))) => return Ok(To::NodePort(*port)),
+            ("localhost", Some(Port::Number(port))) => return Ok(To::Address(LOCALHOST, Some(*port))),
+            _ => {}
         }
         service_name(host).map(|name| To::Service(name, port)).ok_or_else(|| {
             format!(
@@ -119,6 +124,29 @@ impl FromStr for To {
             )
         })
     }
+}
+
+const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// What a client was given, as people copy it: of `http://cart.shop:80/path` the host and port count.
+fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let to: To = host.parse().map_err(|_| {
+        format!(
+            "{host:?} of {scheme}://{rest} is no Service and no IP address (give --to NAMESPACE/SERVICE:PORT)"
+        )
+    })?;
+    let usual = match scheme.to_ascii_lowercase().as_str() {
+        "http" | "ws" => Some(80),
+        "https" | "wss" => Some(443),
+        _ => None,
+    };
+    Ok(match to {
+        To::Service(name, None) => To::Service(name, usual.map(Port::Number)),
+        To::Address(ip, None) => To::Address(ip, usual),
+        given => given,
+    })
 }
 
 fn read_port(text: &str) -> Result<Port, String> {
@@ -246,6 +274,42 @@ mod tests {
             "x/",
             ":80",
         ] {
+            assert!(text.parse::<To>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_was_given_is_a_destination() {
+        let service =
+            |namespace: &str, name: &str, port| To::Service(ServiceName::new(namespace, name), port);
+        let cases = [
+            (
+                "http://cart.shop:8080/path?q=1#top",
+                service("shop", "cart", Some(Port::Number(8080))),
+            ),
+            (
+                "https://cart.shop.svc.cluster.local/a:b",
+                service("shop", "cart", Some(Port::Number(443))),
+            ),
+            (
+                "http://user:word@10.96.0.10/",
+                To::Address([10, 96, 0, 10].into(), Some(80)),
+            ),
+            (
+                "grpc://[2001:db8::1]:53",
+                To::Address("2001:db8::1".parse().expect("an address"), Some(53)),
+            ),
+            ("redis://cart.shop", service("shop", "cart", None)),
+            ("localhost:30080", To::Address([127, 0, 0, 1].into(), Some(30080))),
+            (
+                "http://localhost:30080/",
+                To::Address([127, 0, 0, 1].into(), Some(30080)),
+            ),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
+        }
+        for text in ["http://", "http://www.example.com/"] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
     }

@@ -51,6 +51,8 @@ pub fn headline(explanation: &Explanation) -> String {
         (Reach::Fails(share), None) => format!("FAILS {}", share_words(share)),
         (Reach::Yes, Some(cause)) => format!("REACHABLE, but {cause}"),
         (Reach::Yes, None) => "REACHABLE: nothing to report".to_owned(),
+        (Reach::Unknown, Some(cause)) => format!("NO ANSWER: {cause}"),
+        (Reach::Unknown, None) => format!("NO ANSWER: the client {}", explanation.client),
         (Reach::NotOurs, Some(cause)) => format!("NOT SERVED BY KUBE-PROXY: {cause}"),
         (Reach::NotOurs, None) => match explanation.findings.first() {
             Some(remark) => format!("NOT SERVED BY KUBE-PROXY: {}", remark.what),
@@ -76,7 +78,7 @@ impl Page {
         let colour = match explanation.reach {
             Reach::Yes if explanation.has_findings() => AnsiColor::Yellow,
             Reach::Yes => AnsiColor::Green,
-            Reach::NotOurs | Reach::Fails(_) => AnsiColor::Yellow,
+            Reach::NotOurs | Reach::Fails(_) | Reach::Unknown => AnsiColor::Yellow,
             Reach::No => AnsiColor::Red,
         };
         let style = Style::new().bold().fg_color(Some(colour.into()));

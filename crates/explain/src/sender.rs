@@ -2,10 +2,13 @@
 
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::objects::PodName;
-use crate::question::{From, Question};
+use crate::question::{From, Question, To};
+use crate::stand_in;
+use crate::told_apart;
 use crate::world::World;
 use ipnet::IpNet;
-use model::{Family, LocalDetector, Origin};
+use model::object::Service;
+use model::{Family, LocalDetector, Origin, ServiceName};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -20,6 +23,19 @@ pub struct Sender {
     pub origin: Origin,
     /// What it is.
     pub kind: SenderKind,
+    /// Whether somebody is known to have that address.
+    pub whose: Whose,
+}
+
+/// Whether somebody is known to have an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// It was given.
+    Given,
+    /// It is of those that such senders have, and the question left the choice.
+    Taken,
+    /// Only that there is such a sender is known: its address was made up.
+    MadeUp,
 }
 
 /// What a sender is.
@@ -46,7 +62,7 @@ pub fn sender(world: &World, question: &Question, to: IpAddr) -> Result<Sender, 
     match &question.from {
         From::Name(name) => looked.named(name),
         From::PodAddress(ip) => Ok(looked.pod_at(*ip)),
-        From::Pod => looked.any_pod(),
+        From::Pod => Ok(looked.any_pod()),
         From::Address(ip) => Ok(looked.address(*ip)),
         From::Node => looked.this_node(),
         From::NamedNode(name) => looked.node(name),
@@ -78,7 +94,7 @@ impl Look<'_> {
             return Ok(self.pod_at(*ip));
         }
         if pod.is_none() && addresses.is_empty() {
-            return self.node(&name.name).map_err(|_| Box::new(self.nobody(name)));
+            return self.by_name_alone(name);
         }
         let family = self.family();
         let what = format!("Pod {name} has no {family} address");
@@ -89,6 +105,18 @@ impl Look<'_> {
             &name.namespace,
             &name.name,
         ))))
+    }
+
+    /// A name that no object has. A client need be no endpoint of anything: where nobody gave Pods, it is taken for one.
+    fn by_name_alone(&self, name: &PodName) -> Result<Sender, Box<Finding>> {
+        let may_be_a_pod = self.world.objects.pods.is_none() && *name.namespace != *"default";
+        self.node(&name.name).or_else(|_| {
+            if may_be_a_pod {
+                Ok(self.some_pod(&format!("pod {name}, which no object tells of")))
+            } else {
+                Err(Box::new(self.nobody(name)))
+            }
+        })
     }
 
     fn nobody(&self, name: &PodName) -> Finding {
@@ -118,6 +146,7 @@ impl Look<'_> {
                 ip: *ip,
                 origin: self.enters(*ip),
                 kind: SenderKind::Outside,
+                whose: Whose::Given,
             }),
             None => Err(Box::new(Finding::fault(
                 Cause::NoSuchPod,
@@ -143,6 +172,16 @@ impl Look<'_> {
             .or_else(|| world.host_facts.primary_address(family))
             .or_else(own);
         let name = world.node_words();
+        if ip.is_none() && world.addresses_are_unknown() {
+            let ip = stand_in::node(family);
+            return Ok(Sender {
+                words: format!("a process on {name}, whose addresses are not known"),
+                ip,
+                origin: Origin::Host,
+                kind: SenderKind::Node,
+                whose: Whose::MadeUp,
+            });
+        }
         let Some(ip) = ip else {
             let what = format!("{name} has no {family} address that is known");
             let advice = Advice::act("give a Node with addresses among the objects, or --node-address");
@@ -153,40 +192,50 @@ impl Look<'_> {
             ip,
             origin: Origin::Host,
             kind: SenderKind::Node,
+            whose: Whose::Given,
         })
     }
 
-    fn any_pod(&self) -> Result<Sender, Box<Finding>> {
-        let ip = self.some_pod_address().ok_or_else(|| {
-            let what = "which addresses pods have is not known";
-            let advice = Advice::act("give a pod's address: --from pod:10.244.1.5");
-            Box::new(Finding::fault(Cause::NotKnown, what).advise(advice))
-        })?;
-        let mut sender = self.pod_at(ip);
-        sender.words = format!("a pod of {} (taken as {ip})", self.world.node_words());
-        Ok(sender)
+    fn any_pod(&self) -> Sender {
+        let of = format!("a pod of {}", self.world.node_words());
+        self.some_pod(&of)
     }
 
-    /// An address that a pod of this node could have, and that none is likely to have.
-    fn some_pod_address(&self) -> Option<IpAddr> {
-        let family = self.family();
-        let of_family = |net: &&IpNet| Family::of(net.addr()) == family;
-        let detector = self.world.desired.get(family).node.detector.as_ref();
-        let by_detector = match detector {
-            Some(LocalDetector::Cidr(net)) => Some(net),
-            _ => None,
+    /// A pod of which only is known that it is one.
+    fn some_pod(&self, who: &str) -> Sender {
+        let (ip, whose) = stand_in::pod(self.world, self.family(), self.service());
+        let known = match whose {
+            Whose::Given | Whose::Taken => "",
+            Whose::MadeUp => ", since no other pod's address is known",
         };
-        let of_node = self.world.facts.pod_cidrs.iter().find(of_family);
-        let net = of_node.or(by_detector)?;
-        match net {
-            IpNet::V4(net) => Some(IpAddr::from(
-                u32::from(net.broadcast()).saturating_sub(1).to_be_bytes(),
-            )),
-            IpNet::V6(net) => {
-                let ip = u128::from(net.network()) | 0xfffe;
-                Some(IpAddr::V6(Ipv6Addr::from(ip)))
-            }
+        let origin = match &self.question.in_interface {
+            Some(_) => self.enters_from_pod(ip),
+            None => stand_in::origin(self.enters_from_pod(ip), whose),
+        };
+        Sender {
+            words: format!("{who} (taken as {ip}{known})"),
+            origin,
+            whose,
+            ..self.pod_at(ip)
         }
+    }
+
+    /// The Service that the question is about, as objects have it.
+    fn service(&self) -> Option<&ServiceName> {
+        let is_it = |service: &&Service| match &self.question.to {
+            To::Service(name, _) => service.name == *name,
+            To::Address(ip, _) => {
+                *service.cluster_ips.get(self.family()) == Some(*ip)
+                    || service.external_ips.contains(ip)
+                    || service.load_balancer_ips.contains(ip)
+            }
+            To::NodePort(port) => service.ports.iter().any(|one| one.node_port == Some(*port)),
+        };
+        self.world
+            .snapshot
+            .services()
+            .find(is_it)
+            .map(|service| &service.name)
     }
 
     fn pod_at(&self, ip: IpAddr) -> Sender {
@@ -199,6 +248,7 @@ impl Look<'_> {
             ip,
             origin: self.enters_from_pod(ip),
             kind: SenderKind::Pod,
+            whose: Whose::Given,
         }
     }
 
@@ -210,6 +260,7 @@ impl Look<'_> {
                 ip,
                 origin: Origin::Host,
                 kind: SenderKind::Node,
+                whose: Whose::Given,
             };
         }
         let detector = world.desired.get(Family::of(ip)).node.detector.as_ref();
@@ -225,20 +276,61 @@ impl Look<'_> {
             ip,
             origin: self.enters(ip),
             kind: SenderKind::Outside,
+            whose: Whose::Given,
         }
     }
 
+    /// Any client outside: one that is let in, where a load balancer's address is for some only.
     fn outside(&self) -> Sender {
-        let ip = match self.family() {
-            Family::V4 => IpAddr::from(OUTSIDE_V4),
-            Family::V6 => IpAddr::V6(OUTSIDE_V6),
+        let family = self.family();
+        let limits = self.limits();
+        let let_in = limits.iter().filter_map(|net| Some((self.outsider(net)?, net)));
+        // A network that nodes or pods are in comes after those that are nobody's here.
+        let let_in = let_in.min_by_key(|((has_own, _), _)| *has_own);
+        let (ip, of) = match (let_in, family) {
+            (Some(((_, ip), net)), _) => (ip, format!(", in {net}")),
+            (None, Family::V4) => (IpAddr::from(OUTSIDE_V4), String::new()),
+            (None, Family::V6) => (IpAddr::V6(OUTSIDE_V6), String::new()),
         };
         Sender {
-            words: format!("a client outside of the cluster (taken as {ip})"),
+            words: format!("a client outside of the cluster{of} (taken as {ip})"),
             ip,
             origin: self.enters(ip),
             kind: SenderKind::Outside,
+            whose: Whose::Taken,
         }
+    }
+
+    /// An address of this network that is none of the cluster's own, which have routes of their own; and whether the network
+    /// holds some of those.
+    fn outsider(&self, net: &IpNet) -> Option<(bool, IpAddr)> {
+        let (world, family) = (self.world, self.family());
+        let hosts = world
+            .snapshot
+            .nodes()
+            .flat_map(|node| node.addresses.iter().copied());
+        let hosts = hosts.chain(world.own_addresses(family)).map(IpNet::from);
+        let mut all = world.pod_networks(family);
+        all.extend(hosts.filter(|host| Family::of(host.addr()) == family));
+        let is_the_clusters = all.iter().any(|own| own.contains(net));
+        if Family::of(net.addr()) != family || is_the_clusters {
+            return None;
+        }
+        let has_own = all.iter().any(|own| net.contains(own));
+        all.insert(*net);
+        let found = told_apart::addresses(family, &all);
+        found.get(&Some(*net)).map(|ip| (has_own, *ip))
+    }
+
+    /// The source ranges that hold for the destination; none where everybody is let in.
+    fn limits(&self) -> &[IpNet] {
+        let mut services = self.world.snapshot.services();
+        let limited = services.find(|service| service.load_balancer_ips.contains(&self.to));
+        let ranges = limited.map_or(&[][..], |service| &service.source_ranges);
+        if ranges.iter().any(|net| net.prefix_len() == 0) {
+            return &[];
+        }
+        ranges
     }
 
     /// The interface that packets of this address come in through: the one that answers would leave through.

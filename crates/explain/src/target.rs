@@ -4,6 +4,7 @@ use crate::causes::service as service_causes;
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::known::{Kind, Known};
 use crate::question::{From, Port, Question, To};
+use crate::stand_in;
 use crate::world::World;
 use model::{Family, Protocol, ServiceName};
 use std::net::{IpAddr, SocketAddr};
@@ -56,7 +57,8 @@ fn nowhere(service: Option<&ServiceName>, why: Finding) -> Aim {
 /// An address, whoever has it. Without a port, the first that a Service has there.
 fn address(world: &World, question: &Question, ip: IpAddr, port: Option<u16>) -> Aim {
     let all = world.known(Family::of(ip));
-    let is_local = world.is_local(ip);
+    let is_local =
+        world.is_local(ip) || port.is_some_and(|port| world.is_taken_for_own(SocketAddr::new(ip, port)));
     let here = |known: &&Known| known.ip == Some(ip) || (known.kind == Kind::NodePort && is_local);
     let fits = |known: &&Known| {
         port.is_none_or(|port| known.port == port) && question.protocol.is_none_or(|p| known.protocol == p)
@@ -88,10 +90,20 @@ fn address(world: &World, question: &Question, ip: IpAddr, port: Option<u16>) ->
 }
 
 fn node_port(world: &World, question: &Question, port: u16) -> Aim {
-    let family = asked_family(question).unwrap_or(Family::V4);
+    let has_it = |family: &Family| {
+        let known = world.known(*family);
+        known
+            .iter()
+            .any(|known| known.kind == Kind::NodePort && known.port == port)
+    };
+    let family = asked_family(question).or_else(|| Family::ALL.into_iter().find(has_it));
+    let family = family.unwrap_or(Family::V4);
     let primary = world.facts.node_ips.get(family).filter(|ip| !ip.is_loopback());
     let ip = primary.or_else(|| world.host_facts.primary_address(family));
     let Some(ip) = ip else {
+        if world.addresses_are_unknown() {
+            return address(world, question, stand_in::node(family), Some(port));
+        }
         let what = format!("{} has no {family} address that is known", world.node_words());
         let advice = Advice::act(format!("name the address: --to IP:{port}"));
         return nowhere(None, Finding::fault(Cause::NotKnown, what).advise(advice));
@@ -99,7 +111,8 @@ fn node_port(world: &World, question: &Question, port: u16) -> Aim {
     address(world, question, ip, Some(port))
 }
 
-fn asked_family(question: &Question) -> Option<Family> {
+/// The family that the sender's address leaves.
+pub(crate) fn asked_family(question: &Question) -> Option<Family> {
     match question.from {
         From::Address(ip) | From::PodAddress(ip) => Some(Family::of(ip)),
         _ => None,

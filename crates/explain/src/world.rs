@@ -2,15 +2,16 @@
 
 use crate::facts::HostFacts;
 use crate::finding::{Cause, Finding};
-use crate::known::{self, Known};
+use crate::known::{self, Kind, Known};
 use crate::objects::Objects;
+use ipnet::IpNet;
 use model::note::Subject;
 use model::snapshot::Snapshot;
-use model::{Desired, DesiredPort, Family, NodeFacts, Note, PerFamily, Protocol, ServiceName};
+use model::{Desired, DesiredPort, Family, LocalDetector, NodeFacts, Note, PerFamily, Protocol, ServiceName};
 use path::Host;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The proxy's mode, as far as explanations differ by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +55,25 @@ pub enum NodeChoice {
     OneOfSeveral,
 }
 
+/// Where the node's own addresses are known from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressesFrom {
+    /// Its interfaces: these are all.
+    #[default]
+    Interfaces,
+    /// Its Node object, which need not list all.
+    Node,
+}
+
+/// What was configured of node ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePortsConfig {
+    /// `nodePortAddresses`; empty when it is not set.
+    pub addresses: Vec<String>,
+    /// `iptables.localhostNodePorts`.
+    pub localhost: bool,
+}
+
 /// All that an explanation looks at. Whatever is missing is left unsaid.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -67,6 +87,10 @@ pub struct World {
     pub facts: NodeFacts,
     /// Who chose that node.
     pub node_choice: NodeChoice,
+    /// Where its addresses are known from.
+    pub addresses_from: AddressesFrom,
+    /// What was configured of node ports.
+    pub node_ports: NodePortsConfig,
     /// What traffic should do there.
     pub desired: PerFamily<Desired>,
     /// The proxy's mode.
@@ -122,10 +146,53 @@ impl World {
             && self.facts.interface_addresses.iter().all(IpAddr::is_loopback)
     }
 
-    /// That another node may see it otherwise.
+    /// The node's own addresses of a family that are known, but for loopback, sorted.
+    pub fn own_addresses(&self, family: Family) -> Vec<IpAddr> {
+        let own = self.facts.interface_addresses.iter().copied();
+        let all: BTreeSet<IpAddr> = own.chain(self.host_facts.addresses()).collect();
+        let fits = |ip: &IpAddr| Family::of(*ip) == family && !ip.is_loopback();
+        all.into_iter().filter(fits).collect()
+    }
+
+    /// The networks of a family that pods are known to have, each once: the Nodes', this node's, and the one that their traffic
+    /// is told by.
+    pub(crate) fn pod_networks(&self, family: Family) -> BTreeSet<IpNet> {
+        let detected = match &self.desired.get(family).node.detector {
+            Some(LocalDetector::Cidr(net)) => Some(*net),
+            _ => None,
+        };
+        let of_nodes = self.snapshot.nodes().flat_map(|node| node.pod_cidrs.iter());
+        let all = of_nodes.chain(&self.facts.pod_cidrs).copied().chain(detected);
+        all.filter(|net| Family::of(net.addr()) == family).collect()
+    }
+
+    /// Whether an address is taken for the node's where nobody told which it has: it is when a node port is asked for there,
+    /// and not otherwise: nobody's Service or pod has an address of the node by accident.
+    pub fn is_taken_for_own(&self, at: SocketAddr) -> bool {
+        if !self.addresses_are_unknown() || at.ip().is_loopback() {
+            return false;
+        }
+        let known = self.known(Family::of(at.ip()));
+        let is_service = known.iter().any(|known| known.ip == Some(at.ip()));
+        let has_node_port = known
+            .iter()
+            .any(|known| known.kind == Kind::NodePort && known.port == at.port());
+        !is_service && has_node_port && self.service_range(at.ip()).is_none()
+    }
+
+    /// The `ServiceCIDR` that an address lies in, and its range.
+    pub(crate) fn service_range(&self, ip: IpAddr) -> Option<(&str, &IpNet)> {
+        let cidrs = self.snapshot.service_cidrs();
+        let mut ranges = cidrs.flat_map(|cidr| cidr.cidrs.iter().map(move |net| (&*cidr.name, net)));
+        ranges.find(|(_, net)| net.contains(&ip))
+    }
+
+    /// That another node may answer otherwise.
     pub fn node_remark(&self) -> Option<Finding> {
         let node = self.node_words();
-        let what = format!("told as Node {node} sees it, since none was asked for; --node asks another");
+        let what = format!(
+            "these are the rules of Node {node}, the first of the Nodes; other nodes may answer otherwise (--node NAME)"
+        );
         (self.node_choice == NodeChoice::OneOfSeveral).then(|| Finding::remark(Cause::SeenFrom, what))
     }
 

@@ -86,6 +86,7 @@ fn check_findings(expect: &Value, answer: &Explanation) -> Wrong {
         Reach::No => "no",
         Reach::Fails(_) => "sometimes",
         Reach::NotOurs => "not-ours",
+        Reach::Unknown => "unknown",
     };
     if let Some(wants) = expect.get("reachable").and_then(Value::as_str)
         && reach != wants

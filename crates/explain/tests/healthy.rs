@@ -3,7 +3,7 @@
 use explain::{From, HostFacts, Parts, Question, Reach, To, assemble, explain};
 use ipnet::IpNet;
 use model::object::{Slice, SliceEndpoint};
-use model::{Family, LocalDetector};
+use model::{DesiredPort, Family, LocalDetector, ServiceName};
 use scenario::GoldenCase;
 use std::net::IpAddr;
 
@@ -53,6 +53,38 @@ fn pod_of(case: &GoldenCase) -> IpAddr {
     }
 }
 
+fn question(case: &GoldenCase, name: &ServiceName, port: &DesiredPort) -> Question {
+    Question {
+        from: From::PodAddress(pod_of(case)),
+        to: format!("{name}:{}", port.frontends[0].port)
+            .parse::<To>()
+            .expect("a Service and a port"),
+        protocol: Some(port.name.protocol),
+        in_interface: None,
+    }
+}
+
+/// What is to be run next lists the rules of the mode that the proxy runs in.
+#[test]
+fn the_next_command_lists_the_rules_of_the_mode() {
+    let case = scenario::golden_cases().into_iter().next().expect("some");
+    let mut services = case.desired.v4.services.iter();
+    let (name, port) = services
+        .find_map(|(name, service)| Some((name, service.ports.iter().find(|port| !port.cluster.is_empty())?)))
+        .expect("a Service with endpoints");
+    for (mode, list) in [
+        ("iptables", "iptables-save |"),
+        ("nftables", "nft list ruleset |"),
+    ] {
+        let mut parts = parts(&case);
+        parts.config.as_mut().expect("it is given").mode = mode.to_owned();
+        let question = question(&case, name, port);
+        let answer = explain(&assemble(parts, &question).expect("good parts"), &question);
+        let next = answer.next.join("\n");
+        assert!(next.contains(list), "{mode}: {next}");
+    }
+}
+
 #[test]
 fn healthy_services_of_golden_clusters_give_no_finding() {
     let mut asked = 0;
@@ -65,14 +97,7 @@ fn healthy_services_of_golden_clusters_give_no_finding() {
                 continue;
             }
             for port in desired.ports.iter().filter(|port| !port.cluster.is_empty()) {
-                let question = Question {
-                    from: From::PodAddress(pod_of(&case)),
-                    to: format!("{name}:{}", port.frontends[0].port)
-                        .parse::<To>()
-                        .expect("a Service and a port"),
-                    protocol: Some(port.name.protocol),
-                    in_interface: None,
-                };
+                let question = question(&case, name, port);
                 let world = assemble(parts(&case), &question).expect("good parts");
                 let answer = explain(&world, &question);
                 let told: Vec<&str> = answer

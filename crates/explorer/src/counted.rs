@@ -1,7 +1,11 @@
 //! What was counted of one service's traffic, for who keeps counters (ADR 63).
 
+use explain::Mode;
 use model::Family;
 use serde_json::{Value, json};
+
+/// How often counters are read at most, in seconds: what the page says, and what the reader keeps to.
+pub const COUNTED_EVERY_SECONDS: u64 = 10;
 
 /// What was counted for one port of a Service, by packets to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +22,8 @@ pub struct Counted {
     pub dropped: u64,
 }
 
-/// Null where nobody keeps counters.
-pub(crate) fn json(counted: Option<&[Counted]>) -> Value {
+/// Null where nobody keeps counters, or where the mode counts no such packets: nothing is not none.
+pub(crate) fn json(mode: Mode, counted: Option<&[Counted]>) -> Value {
     let Some(counted) = counted else {
         return Value::Null;
     };
@@ -29,7 +33,10 @@ pub(crate) fn json(counted: Option<&[Counted]>) -> Value {
             "port": one.port,
             "connections": one.connections,
             "rejected": one.rejected,
-            "dropped": one.dropped,
+            "dropped": match mode {
+                Mode::Iptables => Some(one.dropped),
+                Mode::Nftables => None,
+            },
         })
     });
     rows.collect()

@@ -3,11 +3,11 @@
 use crate::answer::Answer;
 use crate::counted::Counted;
 use crate::difference;
+use crate::notes::{Noted, by_service, name_of};
 use crate::request::AboutWorld;
 use crate::{service, way};
 use explain::World;
-use model::note::Subject;
-use model::object::{Conditions, Service, ServiceSkip};
+use model::object::{Conditions, Service, ServiceSkip, Slice};
 use model::resolve::endpoints::listed;
 use model::{Family, ServiceName, Severity};
 use serde_json::{Value, json};
@@ -40,8 +40,6 @@ pub struct Explored {
     pub(crate) world: World,
     about: About,
     rows: Vec<Row>,
-    /// How many notes each Service has, by name.
-    notes: BTreeMap<ServiceName, usize>,
 }
 
 /// What a Service's endpoints amount to.
@@ -85,7 +83,7 @@ struct Row {
     state: State,
     ready: usize,
     endpoints: usize,
-    notes: usize,
+    notes: Noted,
     /// What searching looks through, in lower case.
     text: String,
 }
@@ -93,23 +91,13 @@ struct Row {
 impl Explored {
     /// Looks through a world once.
     pub fn new(world: World, about: About) -> Explored {
-        let mut notes: BTreeMap<ServiceName, usize> = BTreeMap::new();
-        for note in world.notes.iter().filter(|note| counts(note.severity)) {
-            if note.subject.kind == "Service" {
-                *notes.entry(name_of(&note.subject)).or_default() += 1;
-            }
-        }
+        let notes = by_service(&world.snapshot, &world.notes);
         let rows = world
             .snapshot
             .services()
             .map(|service| row(&world, service, &notes))
             .collect();
-        Explored {
-            world,
-            about,
-            rows,
-            notes,
-        }
+        Explored { world, about, rows }
     }
 
     /// Answers what is asked. `counted` is of the Service that is asked about, where somebody keeps counters.
@@ -142,23 +130,35 @@ impl Explored {
             "live": self.about.liveness == Liveness::Live,
             "read_ms": self.about.read_ms,
             "node": self.world.node_words(),
+            "node_words": self.node_words(),
             "is_one_of_several": self.world.node_choice == explain::world::NodeChoice::OneOfSeveral,
             "mode": self.world.mode.to_string(),
             "rules": way::rules_word(self.world.rules),
             "services": self.rows.len(),
             "endpoints": self.rows.iter().map(|row| row.endpoints).sum::<usize>(),
             "states": states,
-            "noted": self.notes.len(),
+            "noted": self.rows.iter().filter(|row| row.notes.all > 0).count(),
+            "warned": self.rows.iter().filter(|row| row.notes.warnings > 0).count(),
             "notes": self.world.notes.len(),
             "nodes": self.world.snapshot.nodes().take(200).map(|node| node.name.to_string()).collect::<Vec<_>>(),
         })
+    }
+
+    fn node_words(&self) -> String {
+        let world = &self.world;
+        let is_named = !world.facts.name.is_empty() || world.host_facts.hostname.is_some();
+        if is_named {
+            format!("node {}", world.node_words())
+        } else {
+            "no Node is known".to_owned()
+        }
     }
 
     fn services(&self, words: &[String], state: Option<&str>, offset: usize, limit: usize) -> Value {
         let fits = |row: &&Row| {
             let has_state = match state {
                 None => true,
-                Some("noted") => row.notes > 0,
+                Some("noted") => row.notes.all > 0,
                 Some(state) => row.state.word() == state,
             };
             has_state && words.iter().all(|word| row.text.contains(word.as_str()))
@@ -183,7 +183,8 @@ impl Explored {
             "state": row.state.word(),
             "ready": row.ready,
             "endpoints": row.endpoints,
-            "notes": row.notes,
+            "notes": row.notes.all,
+            "warnings": row.notes.warnings,
         }))
     }
 
@@ -214,15 +215,6 @@ fn in_order<'a>(rows: &[&'a Row], words: &[String]) -> Vec<&'a Row> {
     let mut rows = rows.to_vec();
     rows.sort_by_key(rank);
     rows
-}
-
-/// Whether a note says that something is left out or dropped, not just that something is odd.
-fn counts(severity: Severity) -> bool {
-    severity > Severity::Info
-}
-
-fn name_of(subject: &Subject) -> ServiceName {
-    ServiceName::new(subject.namespace.clone(), subject.name.clone())
 }
 
 pub(crate) fn note_json(note: &model::Note) -> Value {
@@ -259,24 +251,46 @@ pub(crate) fn skip_words(skip: ServiceSkip) -> &'static str {
     }
 }
 
-fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, usize>) -> Row {
+fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, Noted>) -> Row {
     let slices = world.snapshot.slices_of(&service.name);
-    // Of a dual-stack Service's endpoints each is in both families: one of them tells.
-    let families = Family::ALL.into_iter();
-    let family = families
-        .clone()
-        .find(|family| service.cluster_ips.get(*family).is_some())
-        .or_else(|| {
-            families
-                .clone()
-                .find(|family| slices.iter().any(|slice| slice.family == Some(*family)))
-        });
-    let family = family.unwrap_or(Family::V4);
+    let has_address = |family: &Family| service.cluster_ips.get(*family).is_some();
+    let has_slice = |family: &Family| slices.iter().any(|slice| slice.family == Some(*family));
+    let mut families: Vec<Family> = Family::ALL.into_iter().filter(has_address).collect();
+    if families.is_empty() {
+        let of_slices = Family::ALL.into_iter().find(has_slice);
+        families.push(of_slices.unwrap_or(Family::V4));
+    }
+    // Of a dual-stack Service's pods each is in both families: the family that fares worse tells.
+    let found = families
+        .iter()
+        .map(|family| amounts(world, service, &slices, *family));
+    let worst = found
+        .min_by_key(|found| found.state)
+        .expect("one family at least");
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    Row {
+        state: worst.state,
+        ready: worst.ready,
+        endpoints: worst.endpoints,
+        notes: notes.get(&service.name).copied().unwrap_or_default(),
+        text: text(service, &endpoints.map(|endpoint| endpoint.ip).collect()),
+        name: service.name.clone(),
+    }
+}
+
+/// What the endpoints of one family amount to.
+struct Amounts {
+    state: State,
+    ready: usize,
+    endpoints: usize,
+}
+
+fn amounts(world: &World, service: &Service, slices: &[&Slice], family: Family) -> Amounts {
     let mut all: BTreeMap<IpAddr, Conditions> = BTreeMap::new();
     let mut usable_ports = 0;
     let mut ready_ports = 0;
     for port in &service.ports {
-        let found = listed(port, &slices, family, &world.facts).endpoints;
+        let found = listed(port, slices, family, &world.facts).endpoints;
         ready_ports += usize::from(found.iter().any(|one| one.conditions.ready));
         usable_ports += usize::from(found.iter().any(|one| one.conditions.is_usable()));
     }
@@ -289,21 +303,22 @@ fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, usize>) -
         }
     }
     let ready = all.values().filter(|conditions| conditions.ready).count();
+    // publishNotReadyAddresses says ready of all.
+    let serving = all
+        .values()
+        .filter(|conditions| conditions.ready && conditions.serving)
+        .count();
     let state = match () {
         () if service.skipped.is_some() => State::NotServed,
         () if usable_ports == 0 => State::Failing,
         () if ready_ports == 0 => State::Ending,
-        () if ready < all.len() || ready_ports < service.ports.len() => State::Partly,
+        () if serving < all.len() || ready_ports < service.ports.len() => State::Partly,
         () => State::Ready,
     };
-    let notes = notes.get(&service.name).copied().unwrap_or_default();
-    Row {
+    Amounts {
         state,
         ready,
         endpoints: all.len(),
-        notes,
-        text: text(service, &all.into_keys().collect()),
-        name: service.name.clone(),
     }
 }
 

@@ -12,13 +12,15 @@ pub mod changes;
 mod counted;
 mod difference;
 mod explored;
+mod notes;
 mod request;
 mod rules;
 mod service;
+mod table;
 mod way;
 
 pub use answer::{Answer, HEADERS};
 pub use changes::{Changes, Now};
-pub use counted::Counted;
+pub use counted::{COUNTED_EVERY_SECONDS, Counted};
 pub use explored::{About, Explored, Liveness};
 pub use request::{AboutChanges, AboutWorld, Asked, Names, Request, read};

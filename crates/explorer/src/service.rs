@@ -3,13 +3,11 @@
 use crate::counted::{self, Counted};
 use crate::difference::{self, policy};
 use crate::explored::{note_json, skip_words};
-use crate::{rules, way};
+use crate::{notes, rules, table, way};
 use explain::question::Port;
 use explain::{From, Question, Severity, To, World, screen};
-use model::desired::{FrontendKind, Reason, Route};
-use model::note::Subject;
-use model::object::{Service, ServicePort, Slice, SliceEndpoint, SliceSkip};
-use model::{DesiredPort, Family, Frontend, List, ServiceName};
+use model::ServiceName;
+use model::object::{Service, ServiceKind, ServicePort, Slice, SliceEndpoint, SliceSkip};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +21,12 @@ const MOST_PORTS: usize = 8;
 pub(crate) fn json(world: &World, name: &ServiceName, counted: Option<&[Counted]>) -> Option<Value> {
     let service = world.snapshot.service(name)?;
     let slices = world.snapshot.slices_of(name);
-    let subject = Subject::service(name);
-    let notes: Vec<Value> = world.notes_of(&subject).map(note_json).collect();
+    let notes: Vec<Value> = world
+        .notes
+        .iter()
+        .filter(|note| notes::concerns(&world.snapshot, note).as_ref() == Some(name))
+        .map(note_json)
+        .collect();
     let endpoints = endpoints(world, service, &slices);
     Some(json!({
         "name": name.to_string(),
@@ -37,8 +39,9 @@ pub(crate) fn json(world: &World, name: &ServiceName, counted: Option<&[Counted]
         "health_check_node_port": service.health_check_node_port,
         "publishes_not_ready": service.publish_not_ready,
         "answers": answers(world, service),
-        "ports": ports(world, service),
-        "counters": counted::json(counted),
+        "ports": table::ports(world, service),
+        "counted_every_seconds": counted::COUNTED_EVERY_SECONDS,
+        "counters": counted::json(world.mode, counted),
         "endpoints_total": endpoints.len(),
         "endpoints": endpoints.into_iter().take(MOST_ENDPOINTS).collect::<Vec<_>>(),
         "notes": notes,
@@ -56,10 +59,13 @@ fn answers(world: &World, service: &Service) -> Vec<Value> {
             .take(MOST_PORTS)
             .map(|port| (From::Pod, inside(service, port), Some(port.protocol)))
     };
+    // Who has nothing for clients outside is not asked for what it was not made for.
+    let is_for_outside = service.kind != ServiceKind::ClusterIp || !service.external_ips.is_empty();
     let outside = service
         .ports
         .first()
-        .and_then(|port| Some((From::Outside, outside(service, port)?, Some(port.protocol))));
+        .filter(|_| is_for_outside)
+        .map(|port| (From::Outside, inside(service, port), Some(port.protocol)));
     let questions: Vec<_> = if service.ports.is_empty() || service.skipped.is_some() {
         vec![(From::Pod, To::Service(service.name.clone(), None), None)]
     } else {
@@ -95,13 +101,6 @@ fn inside(service: &Service, port: &ServicePort) -> To {
     To::Service(service.name.clone(), Some(Port::Number(port.port)))
 }
 
-/// An address for clients outside: a load balancer's, else an external IP, else the node port.
-fn outside(service: &Service, port: &ServicePort) -> Option<To> {
-    let ip = service.load_balancer_ips.first().or(service.external_ips.first());
-    ip.map(|ip| To::Address(*ip, Some(port.port)))
-        .or(port.node_port.map(To::NodePort))
-}
-
 fn asked_words(to: &To) -> String {
     match to {
         To::Service(name, None) => name.to_string(),
@@ -110,91 +109,6 @@ fn asked_words(to: &To) -> String {
         To::Address(ip, None) => ip.to_string(),
         To::Address(ip, Some(port)) => SocketAddr::new(*ip, *port).to_string(),
         To::NodePort(port) => format!("node:{port}"),
-    }
-}
-
-fn ports(world: &World, service: &Service) -> Vec<Value> {
-    let port_json = |port: &ServicePort| {
-        let frontends: Vec<Value> = Family::ALL
-            .into_iter()
-            .filter_map(|family| world.port(family, &service.name, &port.name, port.protocol))
-            .flat_map(|desired| {
-                desired
-                    .frontends
-                    .iter()
-                    .map(|frontend| frontend_json(desired, frontend))
-            })
-            .collect();
-        json!({
-            "name": &*port.name,
-            "protocol": port.protocol.to_string(),
-            "port": port.port,
-            "node_port": port.node_port,
-            "frontends": frontends,
-        })
-    };
-    service.ports.iter().map(port_json).collect()
-}
-
-fn frontend_json(port: &DesiredPort, frontend: &Frontend) -> Value {
-    let (what, ip) = match frontend.kind {
-        FrontendKind::ClusterIp(ip) => ("cluster IP", Some(ip)),
-        FrontendKind::ExternalIp(ip) => ("external IP", Some(ip)),
-        FrontendKind::LoadBalancerIp(ip) => ("load-balancer IP", Some(ip)),
-        FrontendKind::NodePort => ("node port", None),
-    };
-    let at = match ip {
-        Some(ip) => SocketAddr::new(ip, frontend.port).to_string(),
-        None => frontend.port.to_string(),
-    };
-    let ranges = frontend.admission.as_ref().map(|admission| {
-        admission
-            .ranges
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-    });
-    json!({
-        "what": what,
-        "at": at,
-        "pod": route_json(port, frontend.routes.pod),
-        "node": route_json(port, frontend.routes.node),
-        "outside": route_json(port, frontend.routes.outside),
-        "only_from": ranges,
-    })
-}
-
-fn route_json(port: &DesiredPort, route: Route) -> Value {
-    let (ends, count, masquerade, reason) = match route {
-        Route::Endpoints {
-            list,
-            masquerade,
-            reason,
-        } => {
-            let list = match list {
-                List::Cluster => &port.cluster,
-                List::Local => &port.local,
-            };
-            ("endpoints", Some(list.len()), Some(masquerade), reason)
-        }
-        Route::Reject(reason) => ("refused", None, None, reason),
-        Route::Drop(reason) => ("dropped", None, None, reason),
-    };
-    json!({ "ends": ends, "endpoints": count, "masquerade": masquerade, "reason": reason_words(reason) })
-}
-
-fn reason_words(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NoEndpoints => "no endpoint is ready, nor serving while it ends",
-        Reason::NoLocalEndpoints => "policy Local, and no endpoint is on this node",
-        Reason::ClusterIpFromPod => "cluster IP, from a pod",
-        Reason::ClusterIpOffCluster => "cluster IP, not from a pod: replies must come back through this node",
-        Reason::ClusterIpUndetected => "cluster IP; pods' traffic cannot be told from other traffic",
-        Reason::MasqueradeAll => "masqueradeAll",
-        Reason::ExternalCluster => "external traffic, policy Cluster",
-        Reason::ExternalLocal => "external traffic, policy Local",
-        Reason::ShortCircuitPod => "a pod's traffic to an external address stays inside",
-        Reason::ShortCircuitNode => "the node's own traffic to an external address stays inside",
     }
 }
 
@@ -257,7 +171,7 @@ fn endpoint_json(world: &World, listed: &Listed<'_>) -> Value {
     let pod = details.and_then(|details| details.pods.get(&endpoint.ip));
     let trouble = pod
         .and_then(|pod| world.objects.pod(pod))
-        .map(|pod| pod.trouble.clone());
+        .map(|pod| pod.trouble.iter().map(ToString::to_string).collect::<Vec<_>>());
     let here = !world.facts.name.is_empty() && endpoint.node.as_deref() == Some(&*world.facts.name);
     let hints = endpoint.hints.as_ref().map(|hints| {
         let all = hints.zones.iter().chain(hints.nodes.iter());

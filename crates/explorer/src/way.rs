@@ -23,6 +23,7 @@ pub(crate) fn reach_word(reach: Reach) -> &'static str {
         Reach::No => "no",
         Reach::Fails(_) => "sometimes",
         Reach::NotOurs => "not-ours",
+        Reach::Unknown => "unknown",
     }
 }
 

@@ -241,7 +241,29 @@ fn one_service_tells_what_was_counted_where_somebody_counts() {
         let answer = explored.answer(&asked, counted.as_deref());
         let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
         assert_eq!(answer["counters"], told);
+        assert_eq!(
+            answer["counted_every_seconds"],
+            json!(explorer::COUNTED_EVERY_SECONDS)
+        );
     }
+}
+
+/// A number would say that there were none.
+#[test]
+fn what_a_mode_does_not_count_is_no_number() {
+    let explored = explored(shop(), Some(explain::Mode::Nftables));
+    let counted = Counted {
+        family: Family::V4,
+        port: "http".to_owned(),
+        connections: 7,
+        rejected: 1,
+        dropped: 0,
+    };
+    let asked = AboutWorld::Service(ServiceName::new("shop", "pay"));
+    let answer = explored.answer(&asked, Some(&[counted]));
+    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+    assert_eq!(answer["counters"][0]["dropped"], Value::Null);
+    assert_eq!(answer["counters"][0]["rejected"], json!(1));
 }
 
 #[test]

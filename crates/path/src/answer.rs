@@ -189,7 +189,7 @@ impl Answer {
         let mut from = None;
         for leg in &way.legs {
             let (Leg::Table { until, .. } | Leg::Routed { until, .. }) = leg;
-            for event in self.history.between(from, *until) {
+            for event in told(self.history.between(from, *until)) {
                 append(&mut steps, event);
             }
             from = *until;
@@ -224,8 +224,8 @@ impl Answer {
     }
 
     fn met_places(&self, way: &Way) -> impl Iterator<Item = &Place> {
-        let events = self.history.between(None, way.state.last);
-        events.into_iter().filter_map(|event| match event {
+        let events = told(self.history.between(None, way.state.last));
+        events.filter_map(|event| match event {
             Event::Met { place, .. } => Some(place),
             _ => None,
         })
@@ -237,6 +237,17 @@ impl Answer {
         steps
             .filter_map(|step| match step {
                 Step::Claim(claim) => Some(claim),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Every condition that a way stands on, one by one, in the order in which they were asked, and whether it is so.
+    pub fn assumed<'a>(&'a self, way: &'a Way) -> Vec<(&'a Condition, bool)> {
+        let events = self.history.between(None, way.state.last).into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Assumed { condition, holds } => Some((condition, *holds)),
                 _ => None,
             })
             .collect()
@@ -287,6 +298,19 @@ impl Answer {
             .into_iter()
             .any(|event| matches!(event, Event::Met { place, did: Did::Accepted } if ours(place)))
     }
+}
+
+/// The events without those that were written down of a rule that may or may not have been met: what it would have done.
+fn told(events: Vec<&Event>) -> impl Iterator<Item = &Event> {
+    let mut perhaps: Option<&Place> = None;
+    events.into_iter().filter(move |event| {
+        let is_of_it = matches!(event, Event::Met { place, .. } if perhaps == Some(place));
+        perhaps = match event {
+            Event::MayHaveMet { place, .. } => Some(place),
+            _ => None,
+        };
+        !is_of_it
+    })
 }
 
 /// Adds an event to the steps; rows of choices, and of lists that do not know the client, are one step.

@@ -160,10 +160,7 @@ fn hook_of(word: &str) -> Option<Hook> {
 
 /// The native tables that see packets of a family. Tables that iptables made are among the host's other rules already.
 fn native_tables(host: &Host, family: Family) -> impl Iterator<Item = &listed::Table> {
-    let own = match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    };
+    let own = TableFamily::of(family);
     let sees = move |table: &&listed::Table| table.family == own || table.family == TableFamily::Inet;
     let asleep = |table: &&listed::Table| table.flags.iter().any(|flag| &**flag == "dormant");
     let tables = host.native.tables.iter().filter(sees);

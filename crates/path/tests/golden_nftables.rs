@@ -4,7 +4,7 @@ mod support;
 
 use model::Family;
 use nftables::parse;
-use path::{Answer, Detail, Way, trace};
+use path::{Answer, Detail, Event, Step, Way, trace};
 use scenario::GoldenCase;
 use support::native::{self, LAYOUTS, Layout};
 
@@ -53,11 +53,31 @@ fn the_oracle_and_the_tracer_agree_about_both_layouts_of_nftables_mode() {
                 wrong.push(format!("expected {expected}, {}", told()));
             }
             wrong.extend(unfair(answer).map(|what| format!("{what}: {}", told())));
+            wrong.extend(contradicted(answer).map(|what| format!("{what}: {}", told())));
         });
         assert!(asked > 1_500, "only {asked} packets were asked about");
     }
     let some = wrong[..wrong.len().min(20)].join("\n\n");
     assert!(wrong.is_empty(), "{} packets:\n{some}", wrong.len());
+}
+
+/// A step that says of a rule that it is met, behind one that says that it may be.
+fn contradicted(answer: &Answer) -> Option<String> {
+    let place_of = |step: &Step<'_>| match step {
+        Step::Rules(Event::MayHaveMet { place, .. }) => Some((place.clone(), "may be met")),
+        Step::Rules(Event::Met { place, .. }) => Some((place.clone(), "is met")),
+        _ => None,
+    };
+    let ways = answer.ways.iter().map(|way| answer.steps(way));
+    let mut pairs = ways.flat_map(|steps| {
+        let places: Vec<_> = steps.iter().map(place_of).collect();
+        places.windows(2).map(<[_]>::to_vec).collect::<Vec<_>>()
+    });
+    let found = pairs.find(|pair| match &pair[..] {
+        [Some((one, "may be met")), Some((other, "is met"))] => one == other,
+        _ => false,
+    });
+    found.map(|pair| format!("{pair:?}"))
 }
 
 /// What is wrong with the chances of a client that no endpoint knows: the others have no choice.

@@ -3,6 +3,7 @@
 //! * What it is: [`golden_cases`] reads `scenarios/golden/` (clusters, and what upstream wrote for them);
 //!   [`truth_tables`] reads `scenarios/truth/` (packets, and what should become of them); [`transitions`] reads
 //!   `scenarios/transitions/` (clusters before and after a change); [`case()`] reads objects of `scenarios/cases/`;
+//!   [`dumps`] reads `scenarios/dumps/` (rules of other software, and what becomes of packets that meet them);
 //!   [`stage::check`] holds a text against a golden file
 //!   of `scenarios/stages/` or `scenarios/transitions/`.
 //! * What it deliberately does not know: backends. Only tests and tools for developers depend on this crate.
@@ -12,6 +13,7 @@
 //! reason.
 
 pub mod case;
+pub mod dump;
 pub mod error;
 pub mod golden;
 mod host;
@@ -20,6 +22,7 @@ pub mod transition;
 pub mod truth;
 
 pub use case::{Case, read_case};
+pub use dump::{Dump, read_dump};
 pub use error::ScenarioError;
 pub use golden::{GoldenCase, read_golden_case};
 pub use transition::{Transition, read_transition};
@@ -46,6 +49,11 @@ pub fn truth_tables() -> Vec<TruthTable> {
 /// All transitions, by name.
 pub fn transitions() -> Vec<Transition> {
     load(&root().join("transitions"), Path::is_dir, read_transition)
+}
+
+/// All dumps of other software, by program.
+pub fn dumps() -> Vec<Dump> {
+    load(&root().join("dumps"), Path::is_dir, read_dump)
 }
 
 /// A file of objects of a case, by the case's folder.

@@ -1,12 +1,12 @@
 //! Causes at the destination's address: nobody serves it, or not there, or not this Service.
 
-use super::{listed, of_service, service, subject};
+use super::{listed, node_address, of_service, service, subject};
 use crate::finding::{Advice, Cause, Finding};
-use crate::known::{Kind, Known};
+use crate::known::Known;
 use crate::target::Target;
-use crate::world::{Mode, World};
+use crate::world::World;
 use model::object::ServiceSkip;
-use model::{Family, NodePortTargets, NoteKind, ServiceName};
+use model::{Family, NoteKind, ServiceName};
 use std::net::IpAddr;
 
 /// Why no Service serves this destination: the most telling reason first. Empty when one does.
@@ -36,10 +36,11 @@ pub(crate) fn not_served(world: &World, target: &Target) -> Vec<Finding> {
     }
     let found = load_balancer(world, ip)
         .or_else(|| left_out(world, target))
+        .or_else(|| pending(world, ip))
         .or_else(|| skipped(world, ip))
         .or_else(|| endpoint(world, target))
-        .or_else(|| node_port(world, target, &all))
-        .or_else(|| in_service_range(world, target));
+        .or_else(|| in_service_range(world, target))
+        .or_else(|| node_address::node_port(world, target, &all));
     match found {
         Some(found) => vec![found],
         None => vec![nobody(world, target)],
@@ -81,6 +82,55 @@ fn load_balancer(world: &World, ip: IpAddr) -> Option<Finding> {
                 of_service(name),
                 "status.loadBalancer.ingress[].ipMode",
                 "the load balancer's controller writes it; VIP has nodes answer for the address",
+            )),
+    )
+}
+
+/// An address that a Service asks its load balancer for, and that its status does not have.
+fn pending(world: &World, ip: IpAddr) -> Option<Finding> {
+    let mut services = world.objects.services.iter();
+    let (name, details) =
+        services.find(|(_, details)| details.kind == "LoadBalancer" && details.asked_ips.contains(&ip))?;
+    let has: Vec<String> = details
+        .ingress
+        .iter()
+        .filter_map(|of| of.ip.map(|ip| ip.to_string()).or(of.hostname.clone()))
+        .collect();
+    let (what, told) = match has.as_slice() {
+        [] => (
+            format!(
+                "Service {name} asks for load-balancer IP {ip}, and nobody assigned it: its status lists no address"
+            ),
+            "`kubectl get service` shows its EXTERNAL-IP as <pending>.".to_owned(),
+        ),
+        has => {
+            let has = listed(has, 3);
+            (
+                format!("Service {name} asks for load-balancer IP {ip}, and was given {has}"),
+                format!("Its status lists {has}."),
+            )
+        }
+    };
+    Some(
+        Finding::fault(Cause::LoadBalancerPending, what)
+            .because(format!(
+                "kube-proxy serves the addresses in status.loadBalancer.ingress; what spec.loadBalancerIP or an annotation asks for is for \
+                 the load balancer's controller alone. {told} That controller is not there, or the address is in none of its pools, or \
+                 another Service has it."
+            ))
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_service(name),
+                "status.loadBalancer.ingress",
+                format!(
+                    "the load balancer's controller writes it; its events say why it does not: kubectl describe service -n {} {}",
+                    name.namespace, name.name
+                ),
+            ))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.loadBalancerIP",
+                "ask for an address of one of its pools, or take the request out",
             )),
     )
 }
@@ -187,84 +237,7 @@ fn endpoint(world: &World, target: &Target) -> Option<Finding> {
     Some(finding)
 }
 
-/// An address of a node: is there such a node port, and is it served there?
-fn node_port(world: &World, target: &Target, all: &[Known]) -> Option<Finding> {
-    let ip = target.at.ip();
-    let is_node = world.is_local(ip) || world.snapshot.nodes().any(|node| node.addresses.contains(&ip));
-    let node_ports: Vec<&Known> = all.iter().filter(|known| known.kind == Kind::NodePort).collect();
-    let here = node_ports.iter().find(|known| known.port == target.at.port());
-    // With nothing known of the node's addresses, a known node port's number tells what is meant.
-    let may_be_node = here.is_some() && world.addresses_are_unknown();
-    if !(is_node || may_be_node) {
-        return None;
-    }
-    let (number, protocol) = (target.at.port(), target.protocol);
-    let exact = node_ports
-        .iter()
-        .find(|known| (known.port, known.protocol) == (number, protocol));
-    if let Some(known) = exact {
-        return Some(not_on_this_address(world, known, ip));
-    }
-    if let Some(other) = here {
-        let what = format!(
-            "node port {number} exists for {} only (Service {}), not for {protocol}",
-            other.protocol, other.service
-        );
-        return Some(
-            Finding::fault(Cause::OtherProtocol, what)
-                .because(
-                    "No Service takes the packet, so it goes to a socket of the node, if one listens there.",
-                )
-                .about(of_service(&other.service))
-                .advise(Advice::change(
-                    of_service(&other.service),
-                    "spec.ports",
-                    format!("add a port with protocol: {protocol} and nodePort: {number}"),
-                )),
-        );
-    }
-    Some(no_node_port(world, target, &node_ports))
-}
-
-/// The node port is there, and not on this address.
-fn not_on_this_address(world: &World, known: &Known, ip: IpAddr) -> Finding {
-    let served = node_port_addresses(world, Family::of(ip));
-    let (number, name) = (known.port, &known.service);
-    let what = format!("node port {number} of Service {name} is not served on {ip}");
-    let mut finding = Finding::fault(Cause::NodePortAddress, what).about(of_service(name));
-    if ip.is_loopback() {
-        let by_mode = match (world.mode, ip.is_ipv6()) {
-            (_, true) => "Node ports are never served on ::1.",
-            (Mode::Nftables, _) => "nftables mode never serves node ports on loopback.",
-            (Mode::Iptables, _) => {
-                "Loopback is served while iptables.localhostNodePorts is true and nodePortAddresses leaves it in."
-            }
-        };
-        return finding.because(by_mode).advise(Advice::act(
-            match served.iter().find(|ip| !ip.is_loopback()) {
-                Some(ip) => format!(
-                    "use the node's own address: {}",
-                    std::net::SocketAddr::new(*ip, number)
-                ),
-                None => "use the node's own address".to_owned(),
-            },
-        ));
-    }
-    finding.why = match served.as_slice() {
-        [] => "nodePortAddresses leaves no address of this node.".to_owned(),
-        some => format!(
-            "nodePortAddresses of kube-proxy's configuration leaves: {}.",
-            listed(some, 5)
-        ),
-    };
-    finding.advise(Advice {
-        object: None,
-        field: Some("nodePortAddresses".to_owned()),
-        action: format!("add a network of {ip} to nodePortAddresses, or use an address that is served"),
-    })
-}
-
-fn no_node_port(world: &World, target: &Target, node_ports: &[&Known]) -> Finding {
+pub(super) fn no_node_port(world: &World, target: &Target, node_ports: &[&Known]) -> Finding {
     let (number, protocol) = (target.at.port(), target.protocol);
     let mut services = world.snapshot.services();
     let by_port = services.find_map(|service| {
@@ -296,30 +269,67 @@ fn no_node_port(world: &World, target: &Target, node_ports: &[&Known]) -> Findin
             .about(of_service(name))
             .advise(Advice::change(of_service(name), "spec.ports[].nodePort", action));
     }
+    nobodys_node_port(world, target, node_ports)
+}
+
+/// No Service has this node port, and none has it for its port.
+fn nobodys_node_port(world: &World, target: &Target, node_ports: &[&Known]) -> Finding {
+    let (number, protocol) = (target.at.port(), target.protocol);
     let near: Vec<String> = node_ports
         .iter()
         .map(|known| format!("{} ({})", known.port, known.service))
         .collect();
-    let what = format!("no Service has node port {number}/{protocol}");
+    let has = match near.as_slice() {
+        [] => "No Service has a node port at all.".to_owned(),
+        near => format!("Node ports are: {}.", listed(near, 6)),
+    };
+    let socket = "The packet goes to a socket of the node, if one listens there.";
+    let without: Vec<&ServiceName> = without_node_ports(world);
+    let Some(first) = without.first() else {
+        let what = format!("no Service has node port {number}/{protocol}");
+        return Finding::fault(Cause::NoNodePort, what)
+            .because(format!("{has} {socket}"))
+            .advise(Advice::act(
+                "look for the port: kubectl get services -A | grep NodePort",
+            ));
+    };
+    let names = listed(&without, 3);
+    let of_those = match without.len() {
+        1 => format!("load balancer {names} was told to have none"),
+        _ => format!("load balancers {names} were told to have none"),
+    };
+    let what = format!("no Service has node port {number}/{protocol}; {of_those}");
     Finding::fault(Cause::NoNodePort, what)
-        .because(match near.as_slice() {
-            [] => "No Service has a node port at all. The packet goes to a socket of the node, if one listens there.".to_owned(),
-            near => format!(
-                "Node ports are: {}. The packet goes to a socket of the node, if one listens there.",
-                listed(near, 6)
-            ),
-        })
-        .advise(Advice::act("look for the port: kubectl get services -A | grep NodePort"))
+        .because(format!(
+            "With allocateLoadBalancerNodePorts: false only a cluster IP and the addresses in the status are served, and whoever \
+             sends to nodes finds nothing. {has} {socket}"
+        ))
+        .about(of_service(first))
+        .advise(Advice::change(
+            of_service(first),
+            "spec.allocateLoadBalancerNodePorts",
+            format!("if the client means this Service: set it to true, and nodePort: {number} on its port"),
+        ))
+        .advise(Advice::act(format!(
+            "otherwise look whose node port {number} was, before it was made anew: kubectl get services -A"
+        )))
+}
+
+/// Load balancers that were told to have no node ports, and have none.
+fn without_node_ports(world: &World) -> Vec<&ServiceName> {
+    let services = world.objects.services.iter();
+    let fitting = services.filter(|(_, details)| {
+        let has_one = details.ports.iter().any(|port| port.node_port.is_some());
+        details.kind == "LoadBalancer" && details.without_node_ports && !has_one
+    });
+    fitting.map(|(name, _)| name).collect()
 }
 
 /// A cluster IP that no Service has.
 fn in_service_range(world: &World, target: &Target) -> Option<Finding> {
     let ip = target.at.ip();
-    let mut ranges = world
-        .snapshot
-        .service_cidrs()
-        .flat_map(|cidr| cidr.cidrs.iter().map(move |net| (cidr, net)));
-    let (cidr, net) = ranges.find(|(_, net)| net.contains(&ip))?;
+    let is_a_nodes = world.is_local(ip) || world.snapshot.nodes().any(|node| node.addresses.contains(&ip));
+    let (cidr, net) = world.service_range(ip).filter(|_| !is_a_nodes)?;
     let what = format!("no Service has the cluster IP {ip}");
     Some(
         Finding::fault(Cause::NobodysAddress, what)
@@ -327,7 +337,7 @@ fn in_service_range(world: &World, target: &Target) -> Option<Finding> {
                 "It lies in the service range {net}, so a Service may have had it: a client that remembers an address, or a name \
                  that DNS answers from its cache, outlives a Service that was created anew."
             ))
-            .about(subject("ServiceCIDR", "", &cidr.name))
+            .about(subject("ServiceCIDR", "", cidr))
             .advise(Advice::act("ask DNS again, and connect by the Service's name")),
     )
 }
@@ -335,37 +345,12 @@ fn in_service_range(world: &World, target: &Target) -> Option<Finding> {
 fn nobody(world: &World, target: &Target) -> Finding {
     let ip = target.at.ip();
     let what = format!("no Service has the address {ip}");
-    let why = match (world.has_objects(), world.mode) {
-        (true, _) => {
-            "It is no cluster IP, external IP or load-balancer IP of these objects, and no node's address."
-        }
-        (false, _) => "No rule of kube-proxy names it.",
+    let why = if world.has_objects() {
+        "It is no cluster IP, external IP or load-balancer IP of these objects, and no node's address."
+    } else {
+        "No rule of kube-proxy names it."
     };
     Finding::fault(Cause::NobodysAddress, what)
         .because(why)
         .advise(Advice::act("look for it: kubectl get services -A -o wide"))
-}
-
-/// The addresses on which a node serves node ports, sorted.
-pub(crate) fn node_port_addresses(world: &World, family: Family) -> Vec<IpAddr> {
-    let node = &world.desired.get(family).node;
-    let mut own: Vec<IpAddr> = world.host_facts.addresses().into_iter().collect();
-    own.extend(world.facts.interface_addresses.iter().copied());
-    own.sort();
-    own.dedup();
-    let mut served: Vec<IpAddr> = match &node.node_ports {
-        NodePortTargets::Only(targets) => targets.clone(),
-        NodePortTargets::AllLocal => own
-            .into_iter()
-            .filter(|ip| Family::of(*ip) == family && !ip.is_loopback())
-            .collect(),
-    };
-    if family == Family::V4
-        && node.localhost_node_ports
-        && node.node_ports == NodePortTargets::AllLocal
-        && world.mode == Mode::Iptables
-    {
-        served.push(IpAddr::from([127, 0, 0, 1]));
-    }
-    served
 }

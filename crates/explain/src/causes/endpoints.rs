@@ -1,6 +1,6 @@
 //! Causes in the slices: why a port has no endpoint.
 
-use super::{count, listed, of_service, pods, subject};
+use super::{count, declared, keeper, listed, of_service, pods, subject};
 use crate::finding::{Advice, Cause, Finding};
 use crate::objects::Target;
 use crate::world::World;
@@ -46,6 +46,9 @@ impl Entry<'_> {
         }
     }
 }
+
+/// The `addressType` of slices of host names.
+const NAMES: &str = "FQDN";
 
 pub(crate) fn of_slice(slice: &Slice) -> Subject {
     subject("EndpointSlice", &slice.name.namespace, &slice.name.name)
@@ -121,6 +124,9 @@ impl<'a> Looked<'a> {
             let nothing = format!("Service {name} has no EndpointSlice");
             return pods::selected(self.world, name, nothing);
         }
+        if details.is_none() {
+            return self.nothing(Cause::NoSlices, format!("Service {name} has no EndpointSlice"));
+        }
         let mut why =
             "Without a selector nobody makes EndpointSlices for a Service: whoever made the Service has to."
                 .to_owned();
@@ -145,6 +151,17 @@ impl<'a> Looked<'a> {
             "write an EndpointSlice with the label kubernetes.io/service-name: {}",
             name.name
         )))
+    }
+
+    /// Nothing is listed, and whether the Service has a selector is not known: a running proxy does not keep it.
+    fn nothing(&self, cause: Cause, what: String) -> Finding {
+        Finding::fault(cause, what)
+            .because(
+                "With a selector the slice controller lists the pods that have its labels, ready or not: there is none. Without one, \
+                 whoever made the Service has to write slices. kube-proxy reads neither selectors nor pods.",
+            )
+            .about(of_service(self.service))
+            .advise(keeper::see_pods(self.service))
     }
 
     /// A slice that looks like the Service's and lacks the label.
@@ -199,6 +216,9 @@ impl<'a> Looked<'a> {
         let types: BTreeSet<String> = slices.iter().map(|slice| self.address_type(slice)).collect();
         let types: Vec<String> = types.into_iter().collect();
         let first = slices.first().expect("the caller has some");
+        if types.iter().all(|one| one == NAMES) {
+            return self.slices_of_names(first);
+        }
         let what = format!(
             "Service {name} has no {} slice: slice {} has addressType {}",
             self.family,
@@ -219,12 +239,51 @@ impl<'a> Looked<'a> {
             ))
     }
 
+    /// Slices of host names alone.
+    fn slices_of_names(&self, slice: &Slice) -> Finding {
+        let name = self.service;
+        let details = self.world.objects.slices.get(&slice.name);
+        let hosts = details
+            .map(|details| details.addresses.clone())
+            .unwrap_or_default();
+        let what = format!(
+            "slice {} of Service {name} has addressType {NAMES}, which kube-proxy does not read",
+            slice.name.name
+        );
+        let alias = hosts
+            .first()
+            .map_or_else(|| "the name".to_owned(), |host| format!("externalName: {host}"));
+        Finding::fault(Cause::SlicesOfOtherFamily, what)
+            .because(format!(
+                "Rules send packets to addresses: kube-proxy takes slices of IPv4 and IPv6, and nobody looks up {} for it.",
+                match hosts.as_slice() {
+                    [] => "names".to_owned(),
+                    hosts => listed(hosts, 2),
+                }
+            ))
+            .about(of_slice(slice))
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_slice(slice),
+                "addressType",
+                format!(
+                    "make the slice anew with addressType: {} and the addresses that the name has (the type of a slice cannot be changed)",
+                    self.family
+                ),
+            ))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.type",
+                format!("make it ExternalName with {alias}; DNS answers with that name, and clients connect to it themselves"),
+            ))
+    }
+
     fn address_type(&self, slice: &Slice) -> String {
         let details = self.world.objects.slices.get(&slice.name);
         match (details, slice.family) {
             (Some(details), _) if !details.address_type.is_empty() => details.address_type.clone(),
             (_, Some(family)) => family.to_string(),
-            _ => "FQDN".to_owned(),
+            _ => NAMES.to_owned(),
         }
     }
 
@@ -248,13 +307,15 @@ impl<'a> Looked<'a> {
                 .because(note.kind.to_string())
                 .about(of_slice(slice))
                 .about(of_service(self.service))
-                .advise(Advice::change(
-                    of_slice(slice),
+                .advise_all(keeper::change(
+                    self.world,
+                    slice,
                     "endpoints[].addresses",
-                    format!(
+                    &format!(
                         "write {} addresses there, or set addressType to what they are",
                         self.family
                     ),
+                    keeper::see_pods(self.service),
                 )),
         )
     }
@@ -265,15 +326,16 @@ impl<'a> Looked<'a> {
         let details = self.world.objects.services.get(name);
         match details {
             Some(details) if !details.selector.is_empty() => pods::selected(self.world, name, nothing),
+            None => self.nothing(Cause::EmptySlices, nothing),
             _ => {
                 let slices = self.slices();
                 let mut finding = Finding::fault(Cause::EmptySlices, nothing).about(of_service(name));
                 if let Some(slice) = slices.first() {
-                    finding = finding.about(of_slice(slice)).advise(Advice::change(
-                        of_slice(slice),
-                        "endpoints",
-                        "list the addresses that serve it",
-                    ));
+                    let by_hand = "list the addresses that serve it";
+                    let selector = "give it the labels of its pods";
+                    let followed = Advice::change(of_service(name), "spec.selector", selector);
+                    let advice = keeper::change(self.world, slice, "endpoints", by_hand, followed);
+                    finding = finding.about(of_slice(slice)).advise_all(advice);
                 }
                 finding
             }
@@ -303,7 +365,14 @@ impl<'a> Looked<'a> {
                 .advise(Advice::change(
                     of_service(name),
                     "spec.ports[].protocol",
-                    format!("set it to {}, or the slice's to {}", port.protocol, self.protocol),
+                    format!("set it to {}", port.protocol),
+                ))
+                .advise_all(keeper::change(
+                    self.world,
+                    slice,
+                    "ports[].protocol",
+                    &format!("set it to {}", self.protocol),
+                    keeper::see_controller(),
                 ));
         }
         self.other_name(slice)
@@ -347,17 +416,19 @@ impl<'a> Looked<'a> {
                 of_service(name),
                 "spec.ports[].name",
                 match theirs.as_str() {
-                    "" => "remove the name from the Service's port, or give the slice's port that name".to_owned(),
+                    "" => "remove the name from the Service's port".to_owned(),
                     theirs => format!("set it to {theirs:?}"),
                 },
             ))
-            .advise(Advice::change(
-                of_slice(slice),
+            .advise_all(keeper::change(
+                self.world,
+                slice,
                 "ports[].name",
-                match self.port_name {
+                &match self.port_name {
                     "" => "remove it there (set it to \"\")".to_owned(),
                     ours => format!("set it to {ours:?}"),
                 },
+                keeper::see_controller(),
             ))
     }
 
@@ -374,7 +445,13 @@ impl<'a> Looked<'a> {
         let Target::Name(target) = &port.target else {
             return None;
         };
-        Some(pods::target_port(self.world, self.service, port, target, slices))
+        Some(declared::target_port(
+            self.world,
+            self.service,
+            port,
+            target,
+            slices,
+        ))
     }
 
     /// Endpoints are listed, and none may have traffic.
@@ -405,6 +482,10 @@ impl<'a> Looked<'a> {
                 "none of the {all} endpoints of Service {name} is ready, and {some} of them terminate"
             ),
         };
+        let what = match pods::closed_gate(self.world, entries) {
+            Some(gate) if all > 1 => format!("{what}: readiness gate {gate} is not True"),
+            _ => what,
+        };
         let mut finding = Finding::fault(Cause::NotReady, what)
             .because(match all {
                 1 => "An endpoint gets traffic while its condition ready is true.".to_owned(),
@@ -412,11 +493,15 @@ impl<'a> Looked<'a> {
             })
             .about(of_service(name));
         for entry in entries.iter().take(4) {
-            finding = match self.world.objects.pod_of(entry.endpoint.ip) {
+            finding = match self
+                .world
+                .objects
+                .pod_behind(&entry.slice.name, entry.endpoint.ip)
+            {
                 Some(pod) => finding.about(subject("Pod", &pod.namespace, &pod.name)),
                 None => finding.about(of_slice(entry.slice)),
             };
         }
-        finding.advise(pods::look_at(self.world, name, entries))
+        finding.advise_all(pods::look_at(self.world, name, entries))
     }
 }

@@ -1,6 +1,6 @@
 //! Causes on the host: its routes, other programs' rules, sockets, sysctls.
 
-use super::{of_service, subject};
+use super::{foreign, of_service, subject};
 use crate::fate::{Ended, Fate, RuleLine};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::{Kind, Known, service_of};
@@ -146,7 +146,7 @@ impl Sent<'_> {
         for fate in stopped {
             let finding = match &fate.by {
                 Some(rule) if rule.is_ours() && !is_kubelets(rule) => ours(rule),
-                Some(rule) => Self::foreign(fate, rule),
+                Some(rule) => foreign::stops(fate, rule),
                 None => continue,
             };
             // One for all endpoints that are stopped at the same place.
@@ -187,39 +187,6 @@ impl Sent<'_> {
                 .about(of_service(name))
                 .advise(Advice::change(of_service(name), "spec.ports[].nodePort", "take a port that nothing listens on")),
         )
-    }
-
-    fn foreign(fate: &Fate, rule: &RuleLine) -> Finding {
-        let verb = match fate.end {
-            Ended::Dropped => "drops",
-            _ => "refuses",
-        };
-        let place = rule.place();
-        let what = match rule.number {
-            None => format!("the {place} {verb} the packet"),
-            Some(_) => format!("{place} {verb} the packet; it is not kube-proxy's"),
-        };
-        let translated = match fate.to {
-            Some(to) => format!("kube-proxy's rules did their part (to {to}). "),
-            None => String::new(),
-        };
-        let is_policy_of_forward = rule.number.is_none() && rule.chain == "FORWARD";
-        let why = if is_policy_of_forward {
-            format!(
-                "{translated}kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, so the \
-                 policy decides. Accepting pods' traffic is the network plugin's part."
-            )
-        } else {
-            format!("{translated}{}", quoted(rule))
-        };
-        let advice = if is_policy_of_forward {
-            "have the network plugin accept pods' traffic, for example: iptables -A FORWARD -s POD-CIDR -j ACCEPT and -d POD-CIDR"
-        } else {
-            "find whose chain it is (firewall, network plugin, NetworkPolicy) and allow this traffic there"
-        };
-        Finding::fault(Cause::ForeignRule, what)
-            .because(why)
-            .advise(Advice::act(advice))
     }
 
     /// The endpoint is the address of another Service, and a connection is translated once.
@@ -264,8 +231,8 @@ impl Sent<'_> {
         if let Some(own) = own {
             finding = finding.about(of_service(own)).advise(Advice::change(
                 of_service(own),
-                "its EndpointSlice's endpoints[].addresses",
-                "list the pods' own addresses (or select them), not another Service's address",
+                "endpoints[].addresses",
+                "in its EndpointSlice list the pods' own addresses (or select them), not another Service's address",
             ));
         }
         Some(finding)
@@ -339,7 +306,13 @@ impl Sent<'_> {
             to
         };
         let (has, wants) = (target(self.fates), target(wanted));
+        // What a firewall stops before Services are asked says nothing of kube-proxy's rules.
+        let is_stopped_early = self
+            .fates
+            .iter()
+            .all(|fate| !fate.is_translated() && fate.is_stopped_by_others());
         if has == wants
+            || is_stopped_early
             || self
                 .fates
                 .iter()
@@ -377,7 +350,7 @@ fn is_kubelets(rule: &RuleLine) -> bool {
     ["KUBE-FIREWALL", "KUBE-MARK-DROP"].contains(&rule.chain.as_str())
 }
 
-fn quoted(rule: &RuleLine) -> String {
+pub(super) fn quoted(rule: &RuleLine) -> String {
     let comment = rule
         .comment
         .as_ref()

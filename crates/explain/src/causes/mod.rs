@@ -1,8 +1,13 @@
 //! Why it is so: each file looks at one layer and returns findings, the most likely cause first.
 
 pub(crate) mod address;
+pub(crate) mod declared;
 pub(crate) mod endpoints;
+pub(crate) mod foreign;
+pub(crate) mod gone;
 pub(crate) mod host;
+pub(crate) mod keeper;
+pub(crate) mod node_address;
 pub(crate) mod odd;
 pub(crate) mod pods;
 pub(crate) mod policy;

@@ -1,16 +1,16 @@
 //! Causes in the pods: which ones a Service selects, and why they are not ready. Where no Pods are known, what slices say
 //! of them.
 
-use super::endpoints::{Entry, of_slice};
-use super::{listed, of_service, subject};
+use super::endpoints::Entry;
+use super::{keeper, listed, of_service, subject};
 use crate::finding::{Advice, Cause, Finding};
-use crate::objects::{Labels, Pod, PodName, PortDetails};
+use crate::objects::{Labels, Pod, PodName};
 use crate::world::World;
 use model::ServiceName;
-use model::object::Slice;
+use std::collections::BTreeMap;
 
 /// Labels as `kubectl -l` takes them.
-fn selector_words(selector: &Labels) -> String {
+pub(super) fn selector_words(selector: &Labels) -> String {
     let words: Vec<String> = selector
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -18,13 +18,13 @@ fn selector_words(selector: &Labels) -> String {
     words.join(",")
 }
 
-fn matches(selector: &Labels, pod: &Pod) -> bool {
+pub(super) fn matches(selector: &Labels, pod: &Pod) -> bool {
     selector
         .iter()
         .all(|(key, value)| pod.labels.get(key) == Some(value))
 }
 
-fn of_pod(name: &PodName) -> model::note::Subject {
+pub(super) fn of_pod(name: &PodName) -> model::note::Subject {
     subject("Pod", &name.namespace, &name.name)
 }
 
@@ -57,7 +57,9 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
     }
     let what = format!("the selector of Service {service} ({words}) matches no pod in its namespace");
     let mut finding = Finding::fault(Cause::NothingSelected, what).about(of_service(service));
-    if let Some((name, key, has)) = nearest(&selector, &here) {
+    let elsewhere = elsewhere(pods, &selector, service);
+    let near = nearest(&selector, &here).filter(|near| near.lacks < selector.len() || elsewhere.is_empty());
+    if let Some(Near { name, key, has, .. }) = near {
         let wanted = selector.get(&key).cloned().unwrap_or_default();
         finding.why = match has {
             Some(has) => format!(
@@ -79,16 +81,49 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
             change,
         ));
     }
-    let elsewhere = pods
+    match elsewhere.first() {
+        Some(first) => in_another_namespace(finding, service, first, elsewhere.len()).advise(look),
+        None => finding
+            .because("A Service selects pods that have all of these labels; none comes near.")
+            .advise(look),
+    }
+}
+
+/// The pods of other namespaces that have the labels.
+fn elsewhere<'a>(
+    pods: &'a BTreeMap<PodName, Pod>,
+    selector: &Labels,
+    service: &ServiceName,
+) -> Vec<&'a PodName> {
+    let fitting = pods
         .iter()
-        .find(|(name, pod)| name.namespace != service.namespace && matches(&selector, pod));
-    finding.why = match elsewhere {
-        Some((name, _)) => {
-            format!("Pod {name} has these labels, in another namespace; a Service selects in its own.")
-        }
-        None => "A Service selects pods that have all of these labels; none comes near.".to_owned(),
+        .filter(|(name, pod)| name.namespace != service.namespace && matches(selector, pod));
+    fitting.map(|(name, _)| name).collect()
+}
+
+/// Pods with the labels are there, in another namespace.
+fn in_another_namespace(
+    mut finding: Finding,
+    service: &ServiceName,
+    first: &PodName,
+    pods: usize,
+) -> Finding {
+    let there = &first.namespace;
+    finding.what = match pods {
+        1 => format!("{}; pod {first} has these labels", finding.what),
+        pods => format!("{}; {pods} pods have these labels, such as {first}", finding.what),
     };
-    finding.advise(look)
+    finding
+        .because("A Service selects pods of its own namespace alone.")
+        .about(of_pod(first))
+        .advise(Advice::change(
+            of_service(service),
+            "metadata.namespace",
+            format!(
+                "make the Service in namespace {there}, where the pods are; clients in other namespaces call it {}.{there}",
+                service.name
+            ),
+        ))
 }
 
 /// A pod is selected, and no slice lists it.
@@ -138,92 +173,48 @@ fn phase(pod: &Pod) -> &str {
     }
 }
 
-/// The pod that lacks just one of the labels, with the label's key and what the pod has there.
-fn nearest(selector: &Labels, pods: &[(&PodName, &Pod)]) -> Option<(PodName, String, Option<String>)> {
+/// A pod that has nearly the labels.
+struct Near {
+    name: PodName,
+    /// So many labels it lacks.
+    lacks: usize,
+    /// One of them.
+    key: String,
+    /// What the pod has there.
+    has: Option<String>,
+}
+
+/// The pod that lacks the fewest of the labels.
+fn nearest(selector: &Labels, pods: &[(&PodName, &Pod)]) -> Option<Near> {
     let missing = |pod: &Pod| -> Vec<String> {
         let lacks = selector
             .iter()
             .filter(|(key, value)| pod.labels.get(*key) != Some(*value));
         lacks.map(|(key, _)| key.clone()).collect()
     };
-    let mut best: Option<(usize, PodName, String, Option<String>)> = None;
+    let mut best: Option<Near> = None;
     for (name, pod) in pods {
         let lacks = missing(pod);
         let Some(key) = lacks.first() else { continue };
         let has = pod.labels.get(key).cloned();
         // With a selector of one label every pod lacks one: then it has to have some value there.
         let is_near = lacks.len() < selector.len() || has.is_some();
-        if is_near && best.as_ref().is_none_or(|(least, ..)| lacks.len() < *least) {
-            best = Some((lacks.len(), (*name).clone(), key.clone(), has));
+        if is_near && best.as_ref().is_none_or(|best| lacks.len() < best.lacks) {
+            best = Some(Near {
+                name: (*name).clone(),
+                lacks: lacks.len(),
+                key: key.clone(),
+                has,
+            });
         }
     }
-    best.map(|(_, name, key, has)| (name, key, has))
-}
-
-/// The target port's name is no port of the pods.
-pub(super) fn target_port(
-    world: &World,
-    service: &ServiceName,
-    port: &PortDetails,
-    target: &str,
-    slices: &[&Slice],
-) -> Finding {
-    let details = world.objects.services.get(service);
-    let selector = details
-        .map(|details| details.selector.clone())
-        .unwrap_or_default();
-    let selected = world.objects.pods.iter().flatten();
-    let mut selected =
-        selected.filter(|(name, pod)| name.namespace == service.namespace && matches(&selector, pod));
-    let what = format!("targetPort {target:?} of Service {service} is the name of no port of its pods");
-    let mut finding = Finding::fault(Cause::TargetPortName, what).about(of_service(service));
-    let left_out = format!(
-        "The controller leaves port {} out of the slices then, so it has no endpoint.",
-        super::port_words(&port.name, port.port, port.protocol)
-    );
-    let Some((name, pod)) = selected.next() else {
-        if let Some(slice) = slices.first() {
-            finding = finding.about(of_slice(slice));
-        }
-        return finding.because(left_out).advise(Advice::change(
-            of_service(service),
-            "spec.ports[].targetPort",
-            "set it to a name among the containers' ports, or to the number that they listen on",
-        ));
-    };
-    let has: Vec<String> = pod
-        .ports
-        .iter()
-        .map(|(name, protocol, number)| format!("{name:?} {number}/{protocol}"))
-        .collect();
-    finding.why = match has.as_slice() {
-        [] => format!("The containers of pod {} name no port. {left_out}", name.name),
-        has => format!(
-            "The containers of pod {} have {}. {left_out}",
-            name.name,
-            listed(has, 4)
-        ),
-    };
-    let action = match pod
-        .ports
-        .iter()
-        .find(|(_, protocol, _)| *protocol == port.protocol)
-    {
-        Some((name, ..)) if !name.is_empty() => format!("set it to {name:?}"),
-        Some((_, _, number)) => format!("set it to {number}"),
-        None => "set it to the number that the containers listen on".to_owned(),
-    };
-    finding.about(of_pod(name)).advise(Advice::change(
-        of_service(service),
-        "spec.ports[].targetPort",
-        action,
-    ))
+    best
 }
 
 /// An endpoint and why it is not ready, in words.
 pub(super) fn state(world: &World, entry: &Entry<'_>) -> String {
     let ip = entry.endpoint.ip;
-    let Some(name) = world.objects.pod_of(ip) else {
+    let Some(name) = world.objects.pod_behind(&entry.slice.name, ip) else {
         return format!("{ip} ({})", entry.state());
     };
     let trouble = world
@@ -236,34 +227,68 @@ pub(super) fn state(world: &World, entry: &Entry<'_>) -> String {
     }
 }
 
+/// The readiness gate that keeps all of these from being ready.
+pub(super) fn closed_gate<'a>(world: &'a World, entries: &[Entry<'_>]) -> Option<&'a str> {
+    let gate = |entry: &Entry<'_>| {
+        let name = world.objects.pod_behind(&entry.slice.name, entry.endpoint.ip)?;
+        world.objects.pod(&name)?.closed_gate()
+    };
+    let first = gate(entries.first()?)?;
+    entries
+        .iter()
+        .all(|entry| gate(entry) == Some(first))
+        .then_some(first)
+}
+
 /// Where to look why endpoints are not ready.
-pub(super) fn look_at(world: &World, service: &ServiceName, entries: &[Entry<'_>]) -> Advice {
+pub(super) fn look_at(world: &World, service: &ServiceName, entries: &[Entry<'_>]) -> Vec<Advice> {
     let mut pods = entries
         .iter()
-        .filter_map(|entry| world.objects.pod_of(entry.endpoint.ip));
+        .filter_map(|entry| world.objects.pod_behind(&entry.slice.name, entry.endpoint.ip));
     if let Some(pod) = pods.next() {
-        return Advice {
+        if let Some(gate) = world.objects.pod(&pod).and_then(Pod::closed_gate) {
+            return vec![Advice::change(
+                of_pod(&pod),
+                format!("status.conditions[{gate}]"),
+                format!(
+                    "the controller that owns this readiness gate has to set it to True, and says there why it does not (kubectl get pod -n {} \
+                     {} -o yaml); probes have no part in it. Without the gate in spec.readinessGates, new pods do not wait for it",
+                    pod.namespace, pod.name
+                ),
+            )];
+        }
+        return vec![Advice {
             object: Some(of_pod(&pod)),
             field: Some("status.conditions[Ready]".to_owned()),
             action: format!(
                 "see why it is not ready: kubectl describe pod -n {} {}",
                 pod.namespace, pod.name
             ),
-        };
+        }];
     }
     let details = world.objects.services.get(service);
     let selector = details.map(|details| selector_words(&details.selector));
     match (selector.filter(|words| !words.is_empty()), entries.first()) {
-        (Some(words), _) => Advice::act(format!(
+        (Some(words), _) => vec![Advice::act(format!(
             "see why they are not ready: kubectl describe pods -n {} -l {words}",
             service.namespace
-        )),
-        (None, Some(entry)) => Advice::change(
-            of_slice(entry.slice),
-            "endpoints[].conditions.ready",
-            "whoever writes this slice has to say ready: true once the address serves",
-        ),
-        (None, None) => Advice::act("see why no endpoint is ready"),
+        ))],
+        (None, Some(entry)) => {
+            let ip = entry.endpoint.ip;
+            let followed = Advice::act(format!(
+                "see why the pod at {ip} is not ready: kubectl get pods -n {} -o wide --field-selector status.podIP={ip}",
+                service.namespace
+            ));
+            let by_hand = "whoever writes this slice has to say ready: true once the address serves";
+            keeper::change(
+                world,
+                entry.slice,
+                "endpoints[].conditions.ready",
+                by_hand,
+                followed,
+            )
+        }
+        (None, None) => vec![Advice::act("see why no endpoint is ready")],
     }
 }
 
@@ -280,10 +305,21 @@ pub(super) fn not_in_slices(world: &World, service: &ServiceName, entries: &[Ent
         let mut ips = pod.ips.iter().filter(|ip| model::Family::of(**ip) == family);
         ips.all(|ip| entries.iter().any(|entry| entry.endpoint.ip == *ip))
     };
+    // By an address of another network, of which the pod's status does not tell.
+    let is_listed_elsewhere = |name: &PodName, pod: &Pod| {
+        entries.iter().any(|entry| {
+            let slice = world.objects.slices.get(&entry.slice.name);
+            let is_its = slice.is_some_and(|slice| {
+                slice.pods.get(&entry.endpoint.ip) == Some(name) && !slice.is_of_primary_addresses()
+            });
+            is_its || pod.further_ips.contains(&entry.endpoint.ip)
+        })
+    };
     let pods = world.objects.pods.as_ref()?.iter();
     let lost: Vec<&PodName> = pods
         .filter(|(name, pod)| {
-            name.namespace == service.namespace && matches(selector, pod) && pod.is_ready && !is_listed(pod)
+            let is_meant = name.namespace == service.namespace && matches(selector, pod) && pod.is_ready;
+            is_meant && !is_listed(pod) && !is_listed_elsewhere(name, pod)
         })
         .map(|(name, _)| name)
         .collect();

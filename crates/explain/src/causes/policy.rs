@@ -2,9 +2,13 @@
 
 use super::endpoints::Looked;
 use super::{count, listed, of_service, subject};
+use crate::explanation::{Explanation, Reach};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::Kind;
+use crate::sender::{Sender, SenderKind, Whose};
+use crate::target::Target;
 use crate::world::World;
+use ipnet::IpNet;
 use model::{Admission, Policy, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -81,6 +85,41 @@ fn elsewhere(looked: &Looked<'_>, kind: Kind) -> Finding {
     finding
 }
 
+/// Policy Local at a cluster IP, and not every node has an endpoint: what a client gets is its own node's doing.
+pub(crate) fn differs_by_node(world: &World, target: &Target, answer: &Explanation) -> Option<Finding> {
+    let known = target
+        .known
+        .as_ref()
+        .filter(|known| known.kind == Kind::ClusterIp)?;
+    let service = world.snapshot.service(&known.service)?;
+    if service.internal != Policy::Local {
+        return None;
+    }
+    let slices = world.snapshot.slices_of(&known.service).into_iter();
+    let endpoints = slices.flat_map(|slice| &slice.endpoints);
+    let usable = endpoints.filter(|endpoint| endpoint.conditions.is_usable());
+    let nodes: BTreeSet<&str> = usable.filter_map(|endpoint| endpoint.node.as_deref()).collect();
+    let first = answer.findings.first().map(|first| first.cause);
+    let is_everywhere = world.snapshot.nodes().all(|node| nodes.contains(&*node.name));
+    let differs = match answer.reach {
+        Reach::No => first == Some(Cause::NoLocalEndpoints) && !nodes.is_empty(),
+        Reach::Yes | Reach::Fails(_) => !is_everywhere,
+        Reach::NotOurs | Reach::Unknown => false,
+    };
+    let what = "it depends on the node that the client is on, which is not known";
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    let why = format!(
+        "internalTrafficPolicy of Service {} is Local: clients reach endpoints of their own node alone. Those are on: {}.",
+        known.service,
+        listed(&nodes, 5)
+    );
+    let finding = Finding::fault(Cause::NotKnown, what).because(why);
+    let finding = finding.about(of_service(&known.service)).advise(Advice::act(
+        "say which node it is: --node NAME, or give the client's Pod with its spec.nodeName",
+    ));
+    differs.then_some(finding)
+}
+
 /// The node's own name differs from how slices spell it, so no endpoint counts as local.
 pub(crate) fn node_name(world: &World, service: &ServiceName) -> Option<Finding> {
     let own = &*world.facts.name;
@@ -114,33 +153,68 @@ pub(crate) fn node_name(world: &World, service: &ServiceName) -> Option<Finding>
     Some(finding.about(of_service(service)))
 }
 
-/// The client is in no source range of a load-balancer IP.
-pub(crate) fn not_admitted(
+/// The client is in no source range of a load-balancer IP; or some client is, and others are not.
+pub(crate) fn admitted(
+    world: &World,
     name: &ServiceName,
     admission: &Admission,
-    client: IpAddr,
+    sender: &Sender,
     at: IpAddr,
 ) -> Option<Finding> {
-    let is_in = admission.ranges.iter().any(|range| range.contains(&client));
-    if is_in || admission.self_sources.contains(&client) {
-        return None;
+    let client = sender.ip;
+    let ranges = &admission.ranges;
+    let lets_all_in = ranges.iter().any(|range| range.prefix_len() == 0);
+    if admission.admits(client) {
+        let is_picked = (sender.kind, sender.whose) == (SenderKind::Outside, Whose::Taken);
+        return (is_picked && !lets_all_in).then(|| for_some(name, ranges, at));
     }
-    let what = format!("{client} is in none of the loadBalancerSourceRanges of Service {name}");
-    let host = if client.is_ipv4() { 32 } else { 128 };
+    let is_given = sender.whose == Whose::Given;
+    let who = match (sender.kind, is_given) {
+        (SenderKind::Pod, false) => format!("a pod of {} (such as {client})", world.node_words()),
+        (SenderKind::Outside, false) => format!("a client outside (such as {client})"),
+        _ => client.to_string(),
+    };
+    let what = format!("{who} is in none of the loadBalancerSourceRanges of Service {name}");
+    let host = IpNet::from(client);
+    let add = match (sender.kind, is_given) {
+        (_, true) => format!("add {host}, or the client's network"),
+        (SenderKind::Pod, false) => "add the pods' network, or have pods use the cluster IP".to_owned(),
+        (_, false) => "add the client's network".to_owned(),
+    };
     Some(
         Finding::fault(Cause::SourceRange, what)
-            .because(format!(
-                "Whoever is not in {} is dropped at {at}, pods and nodes of the cluster too. The cluster IP and node ports are not \
-                 limited.",
-                listed(&admission.ranges, 5)
-            ))
+            .because(dropped(ranges, at))
             .about(of_service(name))
             .advise(Advice::change(
                 of_service(name),
                 "spec.loadBalancerSourceRanges",
-                format!("add {client}/{host}, or the client's network"),
+                add,
             )),
     )
+}
+
+fn dropped(ranges: &[IpNet], at: IpAddr) -> String {
+    format!(
+        "Whoever is not in {} is dropped at {at}, pods and nodes of the cluster too. The cluster IP and node ports are not limited.",
+        listed(ranges, 5)
+    )
+}
+
+/// The address is for some clients alone; whether for the one that is meant, nobody said.
+fn for_some(name: &ServiceName, ranges: &[IpNet], at: IpAddr) -> Finding {
+    let what = format!(
+        "only for clients in {} (loadBalancerSourceRanges of Service {name})",
+        listed(ranges, 5)
+    );
+    Finding::warning(Cause::SourceRange, what)
+        .because(dropped(ranges, at))
+        .about(of_service(name))
+        .advise(Advice::act("ask for your client: --from IP"))
+        .advise(Advice::change(
+            of_service(name),
+            "spec.loadBalancerSourceRanges",
+            "to let others in, add their network",
+        ))
 }
 
 /// Policy Local limits a route that works: good to know when load is uneven.

@@ -52,10 +52,9 @@ impl Sent<'_> {
 
     /// A source that another program's rule rewrites although kube-proxy kept it.
     pub(crate) fn foreign_masquerade(&self) -> Option<Finding> {
-        let fate = self
-            .fates
-            .iter()
-            .find(|fate| matches!(fate.source, SourceFate::ByOthers(_)))?;
+        let fate = self.fates.iter().find(|fate| {
+            fate.is_translated_by_kube_proxy() && matches!(fate.source, SourceFate::ByOthers(_))
+        })?;
         let rule = fate.source_by.as_ref()?;
         let SourceFate::ByOthers(to) = fate.source else {
             return None;
@@ -82,12 +81,16 @@ impl Sent<'_> {
     /// Why the source is rewritten, when kube-proxy does it.
     pub(crate) fn source_words(&self, port: Option<&DesiredPort>) -> Option<Finding> {
         let ours = |fate: &&Fate| matches!(fate.source, SourceFate::ByKubeProxy(_));
-        let fate = self.fates.iter().find(ours)?;
+        let fate = self
+            .fates
+            .iter()
+            .filter(ours)
+            .find(|fate| !self.keeps_its_source(fate))?;
         if self
             .fates
             .iter()
             .filter(ours)
-            .all(|fate| fate.to.is_some_and(|to| to.ip() == self.sender.ip))
+            .all(|fate| fate.to.is_some_and(|to| to.ip() == self.sender.ip) || self.keeps_its_source(fate))
         {
             return None;
         }
@@ -114,6 +117,11 @@ impl Sent<'_> {
             finding = finding.about(of_service(&port.name.service));
         }
         Some(finding)
+    }
+
+    /// Whether masquerading gives the packet the very address that it has: the node's own.
+    fn keeps_its_source(&self, fate: &Fate) -> bool {
+        fate.source == SourceFate::ByKubeProxy(Some(self.sender.ip))
     }
 
     /// A pod that kube-proxy takes for an outsider, since its address is not in the pods' network that it was told.

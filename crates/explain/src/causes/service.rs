@@ -274,6 +274,19 @@ fn other_protocol(
             break;
         }
     }
+    if let Some((pod, target)) = super::declared::speaks(world, name, (number, has), protocol) {
+        return finding
+            .because(format!(
+                "{why} Pod {pod} declares {target}/{protocol} and not {target}/{has}; protocol: TCP is what a port of a Service has when \
+                 nobody says otherwise. {}",
+                mode_words(world)
+            ))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.ports[].protocol",
+                format!("set it to {protocol} for port {number}"),
+            ));
+    }
     finding
         .because(format!("{why} {}", mode_words(world)))
         .advise(Advice::change(

@@ -1,6 +1,6 @@
 //! Rules of iptables as they were written: by which backend, by which tool, in which order.
 
-use super::{Backend, Patient, Saved, rules_of};
+use super::{Backend, Patient, Saved, jumps, rules_of};
 use crate::causes::count;
 use crate::finding::{Advice, Cause, Finding};
 use iptables::ast::{Ruleset, TableName, Target};
@@ -11,6 +11,7 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     for family in Family::ALL {
         found.extend(both_backends(patient, family).or_else(|| other_than_kubelet(patient, family)));
+        found.extend(jumps::missing(patient, family));
     }
     for saved in &patient.saved {
         found.extend(unsupported(saved));

@@ -1,7 +1,7 @@
 //! Bridges that carry pods.
 
 use super::Patient;
-use crate::causes::count;
+use crate::causes::{count, subject};
 use crate::facts::InterfaceFacts;
 use crate::finding::{Advice, Cause, Finding};
 use ipnet::IpNet;
@@ -11,6 +11,7 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     for family in Family::ALL {
         found.extend(not_filtered(patient, family));
+        found.extend(of_another_range(patient, family));
     }
     found.extend(hairpin(patient));
     found
@@ -37,6 +38,35 @@ fn of_pods(patient: &Patient, family: Family) -> Option<(&InterfaceFacts, IpNet)
         };
         is_bridge.then_some((of, net))
     })
+}
+
+/// The bridge has the range that the Node had before.
+fn of_another_range(patient: &Patient, family: Family) -> Option<Finding> {
+    let (bridge, net) = of_pods(patient, family)?;
+    let facts = &patient.world.facts;
+    let mut ranges = facts
+        .pod_cidrs
+        .iter()
+        .filter(|range| Family::of(range.addr()) == family);
+    let range = *ranges.next()?;
+    let is_of_node = |range: &IpNet| range.contains(&net) || net.contains(range);
+    // Plugins that give out addresses themselves may have one network for all nodes.
+    if facts.pod_cidrs.iter().any(is_of_node) {
+        return None;
+    }
+    let (name, node) = (&bridge.name, patient.world.node_words());
+    let what = format!("bridge {name} is of {net}, and the pods' range of Node {node} is {range}");
+    Some(
+        Finding::fault(Cause::BridgeOfOtherRange, what)
+            .because(format!(
+                "Other nodes send what is for {range} to this one, and nobody knows that {net} is here: pods that got their address from {name} \
+                 are reached from this host alone. A bridge outlives the range that its node had, when the node is made anew."
+            ))
+            .about(subject("Node", "", &node))
+            .advise(Advice::act(format!(
+                "take the bridge away and have the network plugin make it anew, then restart the pods of this node: ip link delete {name}"
+            ))),
+    )
 }
 
 fn not_filtered(patient: &Patient, family: Family) -> Option<Finding> {

@@ -1,7 +1,7 @@
 //! What becomes of pods' packets on their way through the host, whoever's rules they meet.
 
 use super::pods::{Pod, names};
-use super::{Backend, Patient, Saved, rules_of};
+use super::{Backend, MOST_TRIED, Patient, Saved, plain_tool, rules_of};
 use crate::fate::{Ended, Fate, RuleLine, fates};
 use crate::finding::{Advice, Cause, Finding};
 use crate::world::World;
@@ -9,7 +9,7 @@ use model::{Family, Origin, Packet, Protocol};
 use nftables::listed;
 use std::net::SocketAddr;
 
-/// So many Services are asked for.
+/// So many Services are tried where a rule that stops pods stops those to all Services, as a rule.
 const SERVICES: usize = 12;
 
 pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
@@ -30,14 +30,14 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
 }
 
 /// Whether rules of others stopped the packet, and which.
-fn stopped_by(fate: &Fate) -> Option<&RuleLine> {
+pub(super) fn stopped_by(fate: &Fate) -> Option<&RuleLine> {
     let is_stopped = matches!(fate.end, Ended::Dropped | Ended::Refused(_));
     let rule = fate.by.as_ref().filter(|_| is_stopped)?;
     let is_kubelets = rule.chain == "KUBE-FIREWALL";
     (!rule.is_ours() || is_kubelets).then_some(rule)
 }
 
-fn verb(fate: &Fate) -> &'static str {
+pub(super) fn verb(fate: &Fate) -> &'static str {
     match fate.end {
         Ended::Dropped => "dropped",
         _ => "rejected",
@@ -45,7 +45,7 @@ fn verb(fate: &Fate) -> &'static str {
 }
 
 /// The rule in words, with the way to find it.
-fn rule_words(rule: &RuleLine) -> String {
+pub(super) fn rule_words(rule: &RuleLine) -> String {
     match rule.number {
         Some(_) => format!("{}: {}", rule.place(), rule.text),
         None => rule.place(),
@@ -102,13 +102,8 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
         "Tried with a connection from {pod_ip} on {interface} to {service}: kube-proxy's rules translate it{to}, then {} stops it.",
         rule_words(rule)
     );
-    let network = patient
-        .pod_network(family)
-        .map_or_else(|| "POD-CIDR".to_owned(), |net| net.to_string());
-    let tool = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
+    let network = patient.pod_network_words(family);
+    let tool = plain_tool(family);
     let (why, advice) = if is_forward_policy(rule) {
         (
             "kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, and no other rule accepts \
@@ -160,9 +155,7 @@ fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> 
     } else {
         String::new()
     };
-    let network = patient
-        .pod_network(family)
-        .map_or_else(|| "POD-CIDR".to_owned(), |net| net.to_string());
+    let network = patient.pod_network_words(family);
     Some(
         Finding::fault(Cause::PodTrafficRejected, what)
             .because(format!(
@@ -232,7 +225,7 @@ fn untracked(patient: &Patient, family: Family) -> Option<Finding> {
     let pod = patient.some_pod(family);
     let mut hit: Vec<(String, SocketAddr)> = Vec::new();
     let mut by = None;
-    for (at, protocol, service) in patient.cluster_ips(family, SERVICES * 8) {
+    for (at, protocol, service) in patient.cluster_ips(family, MOST_TRIED) {
         // A cache of the node answers for this address, on purpose.
         if world.is_local(at.ip()) {
             continue;

@@ -3,7 +3,8 @@
 use super::{Patient, rules_of};
 use crate::causes::listed;
 use crate::finding::{Advice, Cause, Finding};
-use iptables::ast::Target;
+use iptables::ast::{TableName, Target};
+use iptables::live_trace;
 use nftables::listed::{Expr, Statement};
 use nftables::names::TABLE;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::fmt;
 pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(modes(patient));
+    found.extend(own_trace(patient));
     found.extend(traces(patient));
     found
 }
@@ -150,13 +152,54 @@ fn modes(patient: &Patient) -> Option<Finding> {
     )
 }
 
+/// What our own `trace --live` leaves in legacy when it is killed together with its watchdog.
+fn own_trace(patient: &Patient) -> Option<Finding> {
+    let mut places = Vec::new();
+    let mut settings = Vec::new();
+    for saved in &patient.saved {
+        if saved.rules.chain(TableName::Raw, live_trace::CHAIN).is_none() {
+            continue;
+        }
+        let (tool, setting) = (
+            saved.backend.tool(saved.family),
+            live_trace::setting(saved.family),
+        );
+        places.push(format!("raw {} ({tool})", live_trace::CHAIN));
+        let mut jumps = rules_of(&saved.rules).filter(|(_, _, rule)| live_trace::leads_there(rule));
+        let before = jumps.find_map(|(_, _, rule)| live_trace::before(rule.comment()?));
+        settings.extend(before.map(|before| format!("{setting}={before}")));
+    }
+    if places.is_empty() {
+        return None;
+    }
+    let what = format!(
+        "packets are traced by rules that kube-proxy trace --live left: {}",
+        listed(&places, 4)
+    );
+    let again = match settings.as_slice() {
+        [] => String::new(),
+        all => format!(", and sets {} again", all.join(", ")),
+    };
+    let advice =
+        format!("unless one is running just now: kube-proxy trace --live --for 1s removes them{again}");
+    Some(
+        Finding::warning(Cause::TraceLeft, what)
+            .because(
+                "It was killed, and the process that cleans up after it as well. Each step of each packet that these rules match is reported \
+                 by the kernel: that costs much. While net.netfilter.nf_log.2 (10 for IPv6) is nfnetlink_log, traces and what conntrack says \
+                 of invalid packets do not come to the kernel's log.",
+            )
+            .advise(Advice::act(advice)),
+    )
+}
+
 fn traces(patient: &Patient) -> Option<Finding> {
     let mut places = Vec::new();
     let mut remove = None;
     for saved in &patient.saved {
         for (table, chain, rule) in rules_of(&saved.rules) {
             let is_trace = matches!(&rule.target, Target::Other { name, .. } if &**name == "TRACE");
-            if is_trace {
+            if is_trace && chain != live_trace::CHAIN {
                 let tool = saved.backend.tool(saved.family);
                 places.push(format!("{table} {chain} ({tool})"));
                 let list = format!(

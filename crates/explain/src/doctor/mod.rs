@@ -7,12 +7,17 @@
 mod backends;
 mod bridge;
 mod connections;
+mod elsewhere;
 mod forwarding;
+pub(crate) mod jumps;
 mod leftovers;
 mod marks;
 mod node;
 mod pods;
+mod policy_routes;
 mod ports;
+mod redirected;
+mod reverse_path;
 mod routes;
 pub mod screen;
 mod setters;
@@ -54,6 +59,14 @@ pub struct Saved {
     pub unsupported: usize,
 }
 
+/// Whether table filter of a family was left out of what was saved: kube-proxy never has chains in nat alone.
+pub fn lacks_filter(saved: &[Saved], family: Family) -> bool {
+    let of_family = || saved.iter().filter(|saved| saved.family == family);
+    let is_proxys = |saved: &Saved| saved.rules.chain(TableName::Nat, "KUBE-SERVICES").is_some();
+    let has_filter = |saved: &Saved| saved.rules.tables.contains_key(&TableName::Filter);
+    of_family().any(is_proxys) && !of_family().any(has_filter)
+}
+
 /// A backend of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
@@ -74,10 +87,7 @@ impl Backend {
 
     /// The name of its tool: `iptables-nft`, `ip6tables-legacy`.
     pub fn tool(self, family: Family) -> String {
-        let plain = match family {
-            Family::V4 => "iptables",
-            Family::V6 => "ip6tables",
-        };
+        let plain = plain_tool(family);
         let word = match self {
             Backend::NfTables => "nft",
             Backend::Legacy => "legacy",
@@ -85,6 +95,17 @@ impl Backend {
         format!("{plain}-{word}")
     }
 }
+
+/// The tool's name where its backend does not matter.
+pub(crate) fn plain_tool(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    }
+}
+
+/// So many Services are tried where something may concern some of them only: each is a packet through all rules.
+const MOST_TRIED: usize = 96;
 
 /// Something that could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,13 +160,16 @@ impl Report {
 
 /// Examines a host.
 pub fn examine(patient: &Patient) -> Report {
-    let parts: [fn(&Patient) -> Vec<Finding>; 11] = [
+    let parts: [fn(&Patient) -> Vec<Finding>; 14] = [
         backends::findings,
         leftovers::findings,
         tools::findings,
         node::findings,
         routes::findings,
+        policy_routes::findings,
+        redirected::findings,
         forwarding::findings,
+        elsewhere::findings,
         sysctls::findings,
         bridge::findings,
         marks::findings,

@@ -27,7 +27,7 @@ impl Pod {
 }
 
 impl Patient {
-    /// The network that pods of all nodes have: as kube-proxy was told, as the Nodes say, or as its rules show.
+    /// The network that pods of all nodes have: as kube-proxy was told, as its rules show, or else what this Node has.
     pub(super) fn pod_network(&self, family: Family) -> Option<IpNet> {
         let world = &self.world;
         if let Some(LocalDetector::Cidr(net)) = &world.desired.get(family).node.detector {
@@ -35,9 +35,15 @@ impl Patient {
         }
         let of_family = |net: &&IpNet| Family::of(net.addr()) == family;
         let by_node = world.facts.pod_cidrs.iter().find(of_family).copied();
-        by_node
-            .or_else(|| by_rules(world, family))
+        by_rules(world, family)
             .or_else(|| by_table(world, family))
+            .or(by_node)
+    }
+
+    /// That network for a command in an advice; where it is not known, a word in its place.
+    pub(super) fn pod_network_words(&self, family: Family) -> String {
+        let network = self.pod_network(family);
+        network.map_or_else(|| "POD-CIDR".to_owned(), |net| net.to_string())
     }
 
     /// A pod of this host.

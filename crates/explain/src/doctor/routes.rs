@@ -3,7 +3,7 @@
 use super::Patient;
 use super::pods::names;
 use crate::causes::subject;
-use crate::facts::{InterfaceFacts, RouteKind};
+use crate::facts::{InterfaceFacts, RouteFacts, RouteKind};
 use crate::finding::{Advice, Cause, Finding, Severity};
 use crate::known::Kind;
 use ipnet::IpNet;
@@ -129,7 +129,7 @@ fn routed_elsewhere(patient: &Patient, ranges: &[IpNet]) -> Option<Finding> {
     let of = inside.next()?;
     let (to, interface) = (of.route.to, &of.route.interface);
     let leads = match (of.kind, of.route.via) {
-        (RouteKind::Nowhere, _) => "nowhere".to_owned(),
+        (RouteKind::Nowhere | RouteKind::Throw | RouteKind::Own, _) => "nowhere".to_owned(),
         (_, Some(via)) => format!("to {via} on {interface}"),
         (_, None) => format!("to {interface}"),
     };
@@ -156,7 +156,8 @@ fn no_route(patient: &Patient, family: Family, ranges: &[IpNet]) -> Option<Findi
     let routes = facts.routes.as_ref()?;
     // Rules of policy routing may lead packets to tables that nobody wrote down.
     let is_led = |ip: IpAddr| {
-        let other_tables = routes.iter().any(|of| !of.is_main() && of.route.to.contains(&ip));
+        let leads = |of: &RouteFacts| of.kind == RouteKind::Unicast && of.route.to.contains(&ip);
+        let other_tables = routes.iter().any(|of| !of.is_main() && leads(of));
         facts.route_to(ip).is_some()
             || facts.connected(ip).is_some()
             || other_tables

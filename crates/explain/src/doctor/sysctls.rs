@@ -1,13 +1,11 @@
 //! Settings of the kernel.
 
 use super::pods::names;
-use super::{Patient, rules_of};
-use crate::facts::InterfaceFacts;
+use super::{Patient, lacks_filter, rules_of};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::Kind;
 use iptables::ast::{AddrType, Is, Match, Rule, TableName, Target};
 use model::Family;
-use std::net::IpAddr;
 
 pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -15,7 +13,7 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
         found.extend(forwarding(patient, family));
     }
     found.extend(family_off(patient));
-    found.extend(reverse_path(patient));
+    found.extend(super::reverse_path::finding(patient));
     found.extend(exposed(patient));
     found.extend(node_ports_on_loopback(patient));
     found.extend(local_ports(patient));
@@ -84,74 +82,6 @@ fn family_off(patient: &Patient) -> Option<Finding> {
     })
 }
 
-/// Interfaces that lead to others than pods of this host: with an address in a network that is no pods'.
-fn uplinks(patient: &Patient) -> Vec<&InterfaceFacts> {
-    let pods = patient.pod_network(Family::V4);
-    let is_outside = |ip: IpAddr| {
-        let v4 = matches!(ip, IpAddr::V4(v4) if !v4.is_loopback() && !v4.is_link_local());
-        v4 && !pods.is_some_and(|pods| pods.contains(&ip))
-    };
-    // A node in a container has a veth for its uplink; one to a pod has no such address.
-    let is_made = |kind: &str| ["bridge", "dummy", "vxlan", "geneve", "ipip"].contains(&kind);
-    let all = patient.world.host_facts.interfaces.iter();
-    all.filter(|of| {
-        let is_virtual = of.kind.as_deref().is_some_and(is_made);
-        !is_virtual
-            && of
-                .addresses
-                .iter()
-                .any(|net| is_outside(net.addr()) && net.prefix_len() < net.max_prefix_len())
-    })
-    .collect()
-}
-
-/// Strict filtering by the way back, on a host that has several ways.
-fn reverse_path(patient: &Patient) -> Option<Finding> {
-    let facts = &patient.world.host_facts;
-    let value = |name: &str| facts.sysctl_number(&format!("net.ipv4.conf.{name}.rp_filter"));
-    let all = value("all")?;
-    let uplinks = uplinks(patient);
-    // The larger of both decides: 2 is loose, whoever says it.
-    let is_strict = |of: &&InterfaceFacts| value(&of.name).is_some_and(|own| own.max(all) == 1);
-    let strict: Vec<&str> = uplinks
-        .iter()
-        .copied()
-        .filter(is_strict)
-        .map(|of| &*of.name)
-        .collect();
-    let first = strict.first()?;
-    let dropped = facts.counters.get("IPReversePathFilter").copied().unwrap_or(0);
-    let is_by_mark = facts
-        .policy_rules
-        .iter()
-        .flatten()
-        .any(|rule| rule.mark.is_some());
-    let reason = if uplinks.len() > 1 {
-        "this host has several uplinks"
-    } else if is_by_mark {
-        "packets are routed by their mark"
-    } else {
-        return None;
-    };
-    let seen = match dropped {
-        0 => String::new(),
-        dropped => {
-            format!(" {dropped} packets were dropped for it since the host started (IPReversePathFilter).")
-        }
-    };
-    let what = format!("rp_filter is strict on {}, and {reason}", strict.join(", "));
-    Some(
-        Finding::warning(Cause::RpFilter, what)
-            .because(format!(
-                "A packet is dropped without a word when the way back to its sender does not lead through the interface that it came in by: \
-                 node ports and load balancers at the other uplink get no answer.{seen}"
-            ))
-            .advise(Advice::act(format!(
-                "sysctl -w net.ipv4.conf.{first}.rp_filter=2 (loose; and each other uplink), and write it into /etc/sysctl.d/"
-            ))),
-    )
-}
-
 /// CVE-2020-8558: what listens on loopback can be reached by neighbours.
 fn exposed(patient: &Patient) -> Option<Finding> {
     let facts = &patient.world.host_facts;
@@ -169,10 +99,8 @@ fn exposed(patient: &Patient) -> Option<Finding> {
     // Without rules nobody can say whether something keeps them out.
     let is_guarded = v4().any(|saved| {
         let mut all = rules_of(&saved.rules);
-        all.any(|(table, _, rule)| {
-            table == TableName::Filter
-                && matches!(rule.target, Target::Drop | Target::Reject(_))
-                && is_about_loopback(rule)
+        all.any(|(_, _, rule)| {
+            matches!(rule.target, Target::Drop | Target::Reject(_)) && is_about_loopback(rule)
         })
     });
     let is_guarded_natively = patient.world.host.native.tables.iter().any(|table| {
@@ -182,7 +110,10 @@ fn exposed(patient: &Patient) -> Option<Finding> {
             text.contains("ip daddr 127.0.0.0/8") && text.contains("drop")
         })
     });
-    if v4().next().is_none() || is_guarded || is_guarded_natively {
+    // A list of nftables has the tables of iptables-nft too.
+    let is_listed = !patient.world.host.native.tables.is_empty();
+    let is_unknown = v4().next().is_none() || (!is_listed && lacks_filter(&patient.saved, Family::V4));
+    if is_unknown || is_guarded || is_guarded_natively {
         return None;
     }
     let what = format!(

@@ -91,8 +91,11 @@ fn interface(of: &InterfaceFacts) -> Value {
 /// A route as `ip route` prints it. The default route of IPv6 is written as `::/0`, which needs no other word to be known.
 fn route(of: &RouteFacts) -> String {
     let mut words = Vec::new();
-    if of.kind == RouteKind::Nowhere {
-        words.push("blackhole".to_owned());
+    match of.kind {
+        RouteKind::Unicast => {}
+        RouteKind::Nowhere => words.push("blackhole".to_owned()),
+        RouteKind::Throw => words.push("throw".to_owned()),
+        RouteKind::Own => words.push("local".to_owned()),
     }
     words.push(match of.route.to.to_string() {
         all if all == "0.0.0.0/0" => "default".to_owned(),

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod small;
 pub mod words;
 
 use explain::{HostFacts, Parts, Question, World, assemble};

@@ -82,10 +82,12 @@ const STATES = {
   ready: ["good", "ready"],
   "not-served": ["faint", "not kube-proxy's"],
 };
-const REACH = { yes: "good", no: "bad", sometimes: "warn", "not-ours": "faint" };
+const REACH = { yes: "good", no: "bad", sometimes: "warn", "not-ours": "faint", unknown: "warn" };
 
-function stateOf(word) {
-  const [tone, words] = STATES[word] || ["faint", word];
+// Green is for what has nothing to look at.
+function stateOf(service) {
+  const [tone, words] = STATES[service.state] || ["faint", service.state];
+  if (tone === "good" && service.warnings) return el("span", { class: "state warn" }, words + ", with notes");
   return el("span", { class: "state " + tone }, words);
 }
 
@@ -106,7 +108,7 @@ async function services(parameters, mine) {
     chip("partly", summary.states.partly, summary.states.partly ? "warn" : "", "partly ready"),
     chip("ready", summary.states.ready, "", "ready"),
     chip("not-served", summary.states["not-served"], "", "not kube-proxy's"),
-    chip("noted", summary.noted, summary.noted ? "warn" : "", "with notes"));
+    chip("noted", summary.noted, summary.warned ? "warn" : "", "with notes"));
   const body = el("tbody", {}, found.services.map(serviceRow));
   const table = el("div", { class: "wide" }, el("table", {},
     el("thead", {}, el("tr", {}, el("th", {}, "Service"), el("th", {}, "Endpoints"), el("th", { class: "number" }, "ready"),
@@ -128,7 +130,7 @@ function serviceRow(service) {
   const href = ofService(service.name);
   return el("tr", { class: "row", "data-href": href },
     el("td", { class: "name" }, el("a", { href }, service.name)),
-    el("td", {}, stateOf(service.state)),
+    el("td", {}, stateOf(service)),
     el("td", { class: "number" }, service.ready + " / " + service.endpoints),
     el("td", {}, service.type),
     el("td", { class: "mono" }, service.addresses.join(" ") || "none"),
@@ -156,9 +158,12 @@ async function service(name, mine) {
     el("div", { id: "answers" }, found.answers.map(answerCard)),
     el("h2", {}, "Endpoints ", el("span", { class: "faint" }, number(found.endpoints_total))),
     endpointTable(found),
-    found.ports.length ? el("h2", {}, "Addresses, and where this node sends what comes for them") : null,
+    found.ports.length ? el("h2", {}, "Addresses, and where " + (found.rules_are === "observed"
+      ? "these objects would have this node send what comes for them (its saved rules decide)"
+      : "this node sends what comes for them")) : null,
     found.ports.length ? frontendTable(found.ports) : null,
-    found.counters ? el("h2", {}, "Counted on this node, by the rules’ counters") : null,
+    found.counters ? el("h2", {}, "Counted on this node ", el("span", { class: "faint" },
+      "from the rules’ counters, which are read every " + found.counted_every_seconds + " s; less often where reading takes long")) : null,
     found.counters ? counterTable(found.counters) : null,
     found.notes.length ? el("h2", {}, "Notes") : null,
     found.notes.length ? el("div", {}, found.notes.map(noteLine)) : null,
@@ -169,8 +174,11 @@ async function service(name, mine) {
     protocol: found.answers[0] && found.answers[0].protocol });
 }
 
+// What works and has something to look at is not green.
+const toneOf = (answer) => answer.reachable === "yes" && answer.findings.length ? "warn" : REACH[answer.reachable] || "faint";
+
 function answerCard(answer) {
-  const tone = REACH[answer.reachable] || "faint";
+  const tone = toneOf(answer);
   const draw = address("path", { from: answer.asked_from, to: answer.asked_to, protocol: answer.protocol });
   return el("section", { class: "card " + tone, "data-reachable": answer.reachable },
     el("div", { class: "head" },
@@ -215,11 +223,12 @@ function endpointTable(found) {
 
 function routeText(route) {
   if (route.ends !== "endpoints") return route.ends + ": " + route.reason;
-  return plural(route.endpoints, "endpoint", "endpoints") + ", source " + (route.masquerade ? "rewritten" : "kept");
+  return plural(route.endpoints, "endpoint", "endpoints") + ", source " + (route.masquerade ? "rewritten" : "kept") +
+    (route.only_from ? ", only from " + route.only_from : "");
 }
 
 function frontendTable(ports) {
-  const tone = (route) => route.ends === "endpoints" ? null : "state bad";
+  const tone = (route) => ["endpoints", "not routed"].includes(route.ends) ? null : route.ends === "depends" ? "state warn" : "state bad";
   const cell = (route) => el("td", { title: route.reason }, el("span", { class: tone(route) }, routeText(route)));
   return el("div", { class: "wide" }, el("table", {},
     el("thead", {}, el("tr", {}, ["Port", "Address", "from a pod", "from the node", "from outside"].map((it) => el("th", {}, it)))),
@@ -230,8 +239,7 @@ function frontendTable(ports) {
       }
       return port.frontends.map((front) => el("tr", {},
         el("td", {}, name),
-        el("td", {}, el("span", { class: "faint" }, front.what + " "), el("span", { class: "mono" }, front.at),
-          front.only_from ? el("div", { class: "faint" }, "only from " + front.only_from.join(", ")) : null),
+        el("td", {}, el("span", { class: "faint" }, front.what + " "), el("span", { class: "mono" }, front.at)),
         cell(front.pod), cell(front.node), cell(front.outside)));
     }))));
 }
@@ -243,7 +251,8 @@ function counterTable(counters) {
     el("thead", {}, el("tr", {}, heads.map((it) => el("th", {}, it)))),
     el("tbody", {}, counters.map((one) => el("tr", {},
       el("td", {}, one.port || "(no name)"), el("td", {}, one.family),
-      [one.connections, one.rejected, one.dropped].map((it) => el("td", { class: "mono" }, number(it))))))));
+      [one.connections, one.rejected, one.dropped].map((it) => it === null
+        ? el("td", { class: "faint" }, "not counted in " + summary.mode + " mode") : el("td", { class: "mono" }, number(it))))))));
 }
 
 function ruleList(found) {
@@ -291,7 +300,7 @@ async function path(parameters, mine) {
 }
 
 function drawn(found) {
-  const tone = REACH[found.reachable] || "faint";
+  const tone = toneOf(found);
   const box = (title, ...rest) => el("li", {}, el("div", { class: "box" }, el("div", { class: "title" }, title), rest));
   const steps = [box(found.from, found.packet
     ? el("div", { class: "mono" }, found.packet.source + " → " + found.packet.destination + " " + found.packet.protocol) : null)];
@@ -428,7 +437,7 @@ function again(page) {
 
 function tellAbout() {
   const read = new Date(summary.read_ms).toLocaleTimeString("en-GB");
-  document.getElementById("about").textContent = "node " + summary.node + (summary.is_one_of_several ? " (one of several)" : "") +
+  document.getElementById("about").textContent = summary.node_words + (summary.is_one_of_several ? " (one of several)" : "") +
     " · " + summary.mode + " mode · " + (summary.live ? "as of " : "read at ") + read + " · " + summary.version;
 }
 

@@ -1,0 +1,231 @@
+//! Pods: their containers, and what keeps them from being ready.
+
+use super::{Labels, is_true, labels, list, number, protocol, some_text, text};
+use model::Protocol;
+use model::address::parse_ip;
+use serde_json::Value;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A container of a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// The ports that it declares; a program may listen on others.
+    pub ports: Vec<ContainerPort>,
+}
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// While the pod serves.
+    App,
+    /// While the pod serves, though it stands among `initContainers` (`restartPolicy: Always`).
+    Sidecar,
+    /// Before the pod serves.
+    Init,
+}
+
+/// A port that a container declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerPort {
+    /// Its name; empty when it has none.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub number: u16,
+}
+
+impl fmt::Display for ContainerPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ContainerPort {
+            name,
+            protocol,
+            number,
+        } = self;
+        match name.as_str() {
+            "" => write!(f, "{number}/{protocol}"),
+            name => write!(f, "{name:?} {number}/{protocol}"),
+        }
+    }
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its labels.
+    pub labels: Labels,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Its addresses in further networks, as Multus and others of the Network Plumbing Working Group write them down.
+    pub further_ips: Vec<IpAddr>,
+    /// The node it is on.
+    pub node: Option<Arc<str>>,
+    /// `status.phase`.
+    pub phase: String,
+    /// Whether the condition `Ready` is true.
+    pub is_ready: bool,
+    /// Whether it is being deleted.
+    pub is_terminating: bool,
+    /// Whether it uses the node's network.
+    pub host_network: bool,
+    /// Its containers, those that start it included.
+    pub containers: Vec<Container>,
+    /// Why it is not ready, as its status says: containers that wait or ended, readiness gates; empty when it says nothing.
+    pub trouble: Vec<Trouble>,
+}
+
+/// Something that keeps a pod from being ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// In words: a container that waits or ended, or what the kubelet says.
+    Told(String),
+    /// A readiness gate whose condition is not True.
+    Gate {
+        /// Its condition.
+        gate: String,
+        /// What its owner says of it, in words.
+        state: String,
+    },
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Told(words) => f.write_str(words),
+            Trouble::Gate { gate, state } => write!(f, "readiness gate {gate} {state}"),
+        }
+    }
+}
+
+impl Pod {
+    /// Whether it has an address in any of its networks.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.ips.contains(&ip) || self.further_ips.contains(&ip)
+    }
+
+    /// The readiness gate alone that keeps it from being ready, when its containers are.
+    pub fn closed_gate(&self) -> Option<&str> {
+        match self.trouble.first()? {
+            Trouble::Gate { gate, .. } => Some(gate),
+            Trouble::Told(_) => None,
+        }
+    }
+}
+
+/// Reads one.
+pub(super) fn read(object: &Value) -> Pod {
+    let mut ips: Vec<IpAddr> = list(object, "/status/podIPs")
+        .iter()
+        .filter_map(|ip| parse_ip(text(ip, "/ip")))
+        .collect();
+    ips.extend(parse_ip(text(object, "/status/podIP")).filter(|ip| !ips.contains(ip)));
+    let conditions = list(object, "/status/conditions");
+    let ready = conditions
+        .iter()
+        .find(|condition| text(condition, "/type") == "Ready");
+    let apps = list(object, "/spec/containers").iter();
+    let apps = apps.map(|value| container(value, ContainerKind::App));
+    let starting = list(object, "/spec/initContainers").iter();
+    let starting = starting.map(|value| match text(value, "/restartPolicy") {
+        "Always" => container(value, ContainerKind::Sidecar),
+        _ => container(value, ContainerKind::Init),
+    });
+    Pod {
+        labels: labels(object, "/metadata/labels"),
+        further_ips: further_ips(object),
+        ips,
+        node: some_text(object, "/spec/nodeName").map(Arc::from),
+        phase: text(object, "/status/phase").to_owned(),
+        is_ready: ready.is_some_and(|condition| text(condition, "/status") == "True"),
+        is_terminating: !text(object, "/metadata/deletionTimestamp").is_empty(),
+        host_network: is_true(object, "/spec/hostNetwork"),
+        containers: apps.chain(starting).collect(),
+        trouble: trouble(object, ready),
+    }
+}
+
+/// The annotations that list a pod's networks: of today, and of earlier versions.
+const NETWORK_STATUS: [&str; 2] = [
+    "k8s.v1.cni.cncf.io/network-status",
+    "k8s.v1.cni.cncf.io/networks-status",
+];
+
+/// The addresses of all networks that the pod's annotation lists; its primary one is among them.
+fn further_ips(object: &Value) -> Vec<IpAddr> {
+    let annotations = labels(object, "/metadata/annotations");
+    let written = NETWORK_STATUS.iter().filter_map(|key| annotations.get(*key));
+    let networks = written.filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    let mut ips = Vec::new();
+    for network in networks.flat_map(|all| list(&all, "").to_vec()) {
+        let of_network = list(&network, "/ips").iter();
+        ips.extend(of_network.filter_map(|ip| parse_ip(ip.as_str()?)));
+    }
+    ips
+}
+
+fn container(value: &Value, kind: ContainerKind) -> Container {
+    let port = |value: &Value| {
+        Some(ContainerPort {
+            name: text(value, "/name").to_owned(),
+            protocol: protocol(value)?,
+            number: number(value, "/containerPort")?,
+        })
+    };
+    Container {
+        name: text(value, "/name").to_owned(),
+        kind,
+        ports: list(value, "/ports").iter().filter_map(port).collect(),
+    }
+}
+
+/// Why a pod is not ready, as its status says.
+fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    let statuses = list(pod, "/status/initContainerStatuses").iter();
+    for status in statuses.chain(list(pod, "/status/containerStatuses")) {
+        let name = text(status, "/name");
+        let waiting = text(status, "/state/waiting/reason");
+        let ended = text(status, "/state/terminated/reason");
+        let never_ready = !is_true(status, "/ready");
+        let mut told = |words| found.push(Trouble::Told(words));
+        match (waiting, ended) {
+            ("", "") if never_ready && status.pointer("/state/running").is_some() => {
+                told(format!("container {name} runs and its readiness probe fails"));
+            }
+            ("", "") => {}
+            ("", ended) if never_ready && ended != "Completed" => {
+                told(format!("container {name} ended: {ended}"));
+            }
+            ("", _) => {}
+            (waiting, _) => told(format!("container {name} waits: {waiting}")),
+        }
+    }
+    let gates = list(pod, "/spec/readinessGates").iter();
+    found.extend(gates.filter_map(|gate| closed_gate(pod, text(gate, "/conditionType"))));
+    let message = ready.map_or("", |ready| text(ready, "/message"));
+    if found.is_empty() && !message.is_empty() {
+        found.push(Trouble::Told(message.to_owned()));
+    }
+    found
+}
+
+/// A readiness gate that keeps the pod from being ready, with the reason that its owner gives.
+fn closed_gate(pod: &Value, gate: &str) -> Option<Trouble> {
+    let mut conditions = list(pod, "/status/conditions").iter();
+    let condition = conditions.find(|one| text(one, "/type") == gate);
+    let told = condition.map(|condition| (text(condition, "/status"), text(condition, "/reason")));
+    let state = match told {
+        None => "was set by nobody".to_owned(),
+        Some(("True", _)) => return None,
+        Some((_, "")) => "is not True".to_owned(),
+        Some((_, reason)) => format!("is not True ({reason})"),
+    };
+    let gate = gate.to_owned();
+    Some(Trouble::Gate { gate, state })
+}

@@ -1,0 +1,298 @@
+//! A client outside of the cluster, and a Service by its name: such a client has load balancers' addresses, external IPs and
+//! node ports to ask at. The cluster IP is for the inside.
+
+use crate::causes::{listed, of_service};
+use crate::explanation::{Explanation, Reach, ask, nowhere};
+use crate::finding::{Advice, Cause, Finding, Severity};
+use crate::known::{Kind, Known};
+use crate::objects::ServiceDetails;
+use crate::question::{From, Port, Question, To};
+use crate::screen;
+use crate::target::{Aim, Target, aim, asked_family};
+use crate::world::{Rules, World};
+use model::{Family, Protocol, ServiceName};
+use std::net::IpAddr;
+
+/// Other ways in that are looked at beside the first.
+const MOST: usize = 6;
+
+/// Whether the sender is a client outside of the cluster.
+pub(crate) fn is_outside(world: &World, from: &From) -> bool {
+    match from {
+        From::Outside => true,
+        From::Address(ip) => is_outsiders(world, *ip),
+        From::Name(_) | From::PodAddress(_) | From::Pod | From::Node | From::NamedNode(_) => false,
+    }
+}
+
+/// An address that no pod and no node has, and no pod could have. Where the pods' networks are not known, a private address
+/// may be a pod's.
+fn is_outsiders(world: &World, ip: IpAddr) -> bool {
+    let mut endpoints = world.snapshot.slices().flat_map(|slice| &slice.endpoints);
+    let is_ours = world.is_local(ip)
+        || ip.is_loopback()
+        || world.objects.pod_of(ip).is_some()
+        || world.snapshot.nodes().any(|node| node.addresses.contains(&ip))
+        || endpoints.any(|endpoint| endpoint.ip == ip);
+    let networks = world.pod_networks(Family::of(ip));
+    let may_be_a_pod = if networks.is_empty() {
+        is_private(ip)
+    } else {
+        networks.iter().any(|net| net.contains(&ip))
+    };
+    !is_ours && !may_be_a_pod
+}
+
+/// Addresses that no router of the Internet knows: those that clusters give to pods.
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        // RFC 6598's 100.64.0.0/10, too.
+        IpAddr::V4(ip) => ip.is_private() || (ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64),
+        IpAddr::V6(ip) => ip.is_unique_local(),
+    }
+}
+
+/// What becomes of a client outside at the first address that it would use, with what is wrong at the others.
+pub(crate) fn explain(
+    world: &World,
+    question: &Question,
+    name: &ServiceName,
+    port: Option<&Port>,
+) -> Explanation {
+    if matches!(aim(world, question), Aim::Nowhere { .. }) {
+        return ask(world, question);
+    }
+    let Some((wanted, protocol)) = asked_port(world, question, name, port) else {
+        return ask(world, question);
+    };
+    let of_port = |known: &Known| known.port_name == wanted && known.protocol == protocol;
+    let ways = ways_in(world, question, name, of_port);
+    let asked = |to: To| {
+        let question = Question {
+            to,
+            protocol: Some(protocol),
+            ..question.clone()
+        };
+        ask(world, &question)
+    };
+    let Some((first, more)) = ways.split_first() else {
+        return match proxied(world, name) {
+            Some(ip) => asked(To::Address(ip, number(world, name, &wanted))),
+            None => nowhere(world, question, Some(name.clone()), not_exposed(world, name)),
+        };
+    };
+    let mut answer = asked(to(first));
+    if let Some(details) = world.objects.services.get(name) {
+        answer.findings.extend(pending(name, details));
+    }
+    for other in more.iter().take(MOST) {
+        let told = asked(to(other));
+        answer.findings.extend(beside(&answer, other, &told));
+    }
+    answer
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    answer
+}
+
+fn to(known: &Known) -> To {
+    match known.ip {
+        Some(ip) => To::Address(ip, Some(known.port)),
+        None => To::NodePort(known.port),
+    }
+}
+
+/// The number of a port that has this name.
+fn number(world: &World, name: &ServiceName, port: &str) -> Option<u16> {
+    let service = world.snapshot.service(name)?;
+    let found = service.ports.iter().find(|one| *one.name == *port)?;
+    Some(found.port)
+}
+
+/// The name and protocol of the port that is asked for; a node port's number names it as well.
+fn asked_port(
+    world: &World,
+    question: &Question,
+    name: &ServiceName,
+    port: Option<&Port>,
+) -> Option<(String, Protocol)> {
+    let all = Family::ALL.into_iter().flat_map(|family| world.known(family));
+    let mut fitting = all.filter(|known| {
+        known.service == *name
+            && question
+                .protocol
+                .is_none_or(|protocol| known.protocol == protocol)
+            && match port {
+                None => true,
+                Some(Port::Number(number)) => known.port == *number,
+                Some(Port::Name(name)) => known.port_name == *name,
+            }
+    });
+    fitting.next().map(|known| (known.port_name, known.protocol))
+}
+
+/// The ways in for clients outside, those first that they are meant to take.
+fn ways_in(
+    world: &World,
+    question: &Question,
+    name: &ServiceName,
+    of_port: impl Fn(&Known) -> bool,
+) -> Vec<Known> {
+    let mut all: Vec<Known> = Vec::new();
+    let asked = asked_family(question);
+    let families = Family::ALL.into_iter();
+    for family in families.filter(|family| asked.is_none_or(|asked| asked == *family)) {
+        let known = world.known(family).into_iter();
+        let ways =
+            known.filter(|known| known.service == *name && known.kind != Kind::ClusterIp && of_port(known));
+        for way in ways {
+            // A node port is one thing, whatever the families.
+            if !all.iter().any(|other| other.at() == way.at()) {
+                all.push(way);
+            }
+        }
+    }
+    all.sort_by_key(|known| match known.kind {
+        Kind::LoadBalancerIp => 0,
+        Kind::ExternalIp => 1,
+        Kind::NodePort => 2,
+        Kind::ClusterIp => 3,
+    });
+    all
+}
+
+/// What another way in has to say that the first does not.
+fn beside(first: &Explanation, way: &Known, told: &Explanation) -> Option<Finding> {
+    let said = told
+        .findings
+        .iter()
+        .find(|finding| finding.severity > Severity::Remark);
+    let words = way.words();
+    match (told.reach, said) {
+        (Reach::Yes, None) => Some(Finding::remark(
+            Cause::SeenFrom,
+            format!("{words} answers clients outside too"),
+        )),
+        (_, Some(said)) if first.findings.iter().any(|other| other.cause == said.cause) => None,
+        (_, Some(said)) => Some(Finding {
+            what: format!("{words}: {}", said.what),
+            severity: Severity::Warning,
+            ..said.clone()
+        }),
+        (_, None) => Some(Finding::remark(
+            Cause::SeenFrom,
+            format!("{words}: {}", screen::headline(told)),
+        )),
+    }
+}
+
+/// The address of a load balancer that sees the traffic itself (ipMode: Proxy), where that is the only way in.
+fn proxied(world: &World, name: &ServiceName) -> Option<IpAddr> {
+    let details = world.objects.services.get(name)?;
+    details.ingress.iter().find_map(|ingress| ingress.ip)
+}
+
+/// A load balancer that has no address yet.
+fn pending(name: &ServiceName, details: &ServiceDetails) -> Option<Finding> {
+    if details.kind != "LoadBalancer" || !details.ingress.is_empty() {
+        return None;
+    }
+    let what = format!(
+        "Service {name} is of type LoadBalancer, and nobody gave it an address: its status lists none"
+    );
+    Some(
+        Finding::warning(Cause::LoadBalancerPending, what)
+            .because(
+                "kube-proxy serves the addresses in status.loadBalancer.ingress, which the load balancer's controller writes: \
+                 there is none, or it has no address left. `kubectl get service` shows <pending>.",
+            )
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_service(name),
+                "status.loadBalancer.ingress",
+                format!(
+                    "its controller writes it; its events say why it does not: kubectl describe service -n {} {}",
+                    name.namespace, name.name
+                ),
+            )),
+    )
+}
+
+/// Nothing of the Service is for clients outside.
+fn not_exposed(world: &World, name: &ServiceName) -> Finding {
+    let details = world.objects.services.get(name);
+    if let Some(finding) = details.and_then(|details| pending(name, details)) {
+        return Finding {
+            severity: Severity::Fault,
+            ..finding
+        };
+    }
+    let ips: Vec<String> = world.snapshot.service(name).map_or_else(Vec::new, |service| {
+        let of = |family: Family| *service.cluster_ips.get(family);
+        Family::ALL
+            .into_iter()
+            .filter_map(of)
+            .map(|ip| ip.to_string())
+            .collect()
+    });
+    let what = format!(
+        "Service {name} cannot be reached from outside of the cluster: it has a cluster IP alone, no node port, external IP or load \
+         balancer"
+    );
+    Finding::fault(Cause::NotExposed, what)
+        .because(format!(
+            "A cluster IP ({}) {NODES_ONLY}: --to IP:PORT --in-interface IF.",
+            listed(&ips, 2)
+        ))
+        .about(of_service(name))
+        .advise_all(expose(name))
+}
+
+/// What holds for cluster IPs; goes on after the address, and before how to ask.
+const NODES_ONLY: &str = "is known on the cluster's nodes only. Where routers send it to a node on purpose, ask for the packet \
+                          as it comes in";
+
+/// A cluster IP that a client outside asks at: nobody brings its packets to a node, unless the network was told to. Rules
+/// that were saved, and an interface that was named, are asked about packets that do come.
+pub(crate) fn not_routed(world: &World, question: &Question, target: &Target) -> Option<Finding> {
+    let known = target.known.as_ref()?;
+    let comes_in = question.in_interface.is_some() || world.rules == Rules::Observed;
+    if known.kind != Kind::ClusterIp || comes_in || !is_outside(world, &question.from) {
+        return None;
+    }
+    let name = &known.service;
+    let what = format!(
+        "{} is the cluster IP of Service {name}: it is not routed outside of the cluster",
+        target.at.ip()
+    );
+    let of_port = |way: &Known| (&way.port_name, way.protocol) == (&known.port_name, known.protocol);
+    let ways: Vec<String> = ways_in(world, question, name, of_port)
+        .iter()
+        .map(Known::words)
+        .collect();
+    let advice = if ways.is_empty() {
+        expose(name).to_vec()
+    } else {
+        vec![Advice::act(format!("clients outside use {}", listed(&ways, 4)))]
+    };
+    let finding = Finding::fault(Cause::NotExposed, what)
+        .because(format!("A cluster IP {NODES_ONLY}: --in-interface IF."))
+        .about(of_service(name));
+    Some(finding.advise_all(advice))
+}
+
+/// How a Service is made to be reached from outside.
+fn expose(name: &ServiceName) -> [Advice; 2] {
+    [
+        Advice::change(
+            of_service(name),
+            "spec.type",
+            "set it to NodePort, or to LoadBalancer where something gives out load balancers",
+        ),
+        Advice::change(
+            of_service(name),
+            "spec.externalIPs",
+            "or list addresses here that are routed to a node",
+        ),
+    ]
+}
