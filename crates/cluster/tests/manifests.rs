@@ -233,6 +233,34 @@ async fn a_link_that_leads_nowhere_any_more_keeps_what_it_said_and_warns_once() 
     assert_eq!(said.round().await, ["apply default/a"]);
 }
 
+/// Somebody's program may go on writing to a file that is damaged.
+#[tokio::test]
+async fn a_damaged_file_that_grows_is_told_once_and_again_once_it_was_whole() {
+    for starts_whole in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let a = dir.path().join("a.yaml");
+        fs::write(dir.path().join("b.yaml"), service("b", 1)).unwrap();
+        let whole = service("a", 1);
+        let mut damaged = whole.clone() + "---\nkind: Service\nspec: [\n";
+        fs::write(&a, if starts_whole { &whole } else { &damaged }).unwrap();
+        let mut said = Watched::start_with(dir.path(), Duration::from_millis(20));
+        let mut warned = said.round().await;
+        for _ in 0..8 {
+            damaged += "- more: 1\n";
+            replace(&a, &damaged);
+            warned.extend(said.round().await);
+        }
+        warned.retain(|line| line.contains("a.yaml"));
+        // With the first reading, and with the first after something of the file was in force.
+        assert!(!warned.is_empty() && warned.len() <= 2, "{warned:?}");
+        replace(&a, &whole);
+        said.round().await;
+        replace(&a, &damaged);
+        let again = said.round().await;
+        assert!(again.iter().any(|line| line.contains("a.yaml")), "{again:?}");
+    }
+}
+
 #[tokio::test]
 async fn only_the_own_node_is_told() {
     let dir = tempfile::tempdir().unwrap();

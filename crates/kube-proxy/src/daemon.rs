@@ -75,7 +75,7 @@ fn write_config(path: &Path, args: &DaemonArgs) -> Result<()> {
 fn clean_up() -> Result<()> {
     let failures = proxy::clean_up();
     for failure in &failures {
-        tracing::error!(error = %cluster::chain(failure), "rules stay");
+        tracing::error!(error = %cluster::chain(failure), "cannot clean up");
     }
     if !failures.is_empty() {
         bail!("encountered an error while tearing down rules");

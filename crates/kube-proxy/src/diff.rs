@@ -137,19 +137,23 @@ impl Args {
     fn sides(&self) -> Result<(Side, Side)> {
         let addresses = self.addresses.addresses()?;
         let nodes = [self.node.first(), self.node.get(1).or(self.node.first())];
-        let cluster = |manifests: Option<&PathBuf>, node: Option<&String>| ClusterArgs {
-            manifests: manifests.cloned(),
-            node: node.cloned(),
-            settings: self.settings.clone(),
-        };
+        let cluster =
+            |manifests: Option<&PathBuf>, node: Option<&String>, about: Option<String>| ClusterArgs {
+                manifests: manifests.cloned(),
+                node: node.cloned(),
+                settings: self.settings.clone(),
+                about,
+            };
         if let (Some(before), Some(after)) = (&self.before, &self.after) {
             if before == after && before.as_os_str() == "-" {
                 bail!("standard input can be read once: give a file for one of the two");
             }
-            let side = |path: &PathBuf, node| {
-                Side::of_path(path, &cluster(Some(path), node), &self.addresses, &addresses)
+            let side = |word: &str, path: &PathBuf, node| {
+                let about = format!("{word}: {}", path.display());
+                let cluster = cluster(Some(path), node, Some(about));
+                Side::of_path(path, &cluster, &self.addresses, &addresses)
             };
-            return Ok((side(before, nodes[0])?, side(after, nodes[1])?));
+            return Ok((side("before", before, nodes[0])?, side("after", after, nodes[1])?));
         }
         if self.manifests.is_none() && !self.server.is_given() {
             bail!(
@@ -159,9 +163,14 @@ impl Args {
         if self.node.len() != 2 {
             bail!("the same objects differ by node alone: give --node twice");
         }
-        let world = cluster(self.manifests.as_ref(), nodes[0]).load_from(&self.server, &addresses, None)?;
-        let other = cluster(None, nodes[1]).of_snapshot(world.snapshot.clone(), &addresses)?;
-        Ok((Side::of_world(world, "node "), Side::of_world(other, "node ")))
+        // What is odd about the objects is so on both.
+        let objects = cluster(self.manifests.as_ref(), None, None).snapshot(&self.server)?;
+        let side = |word: &str, node: Option<&String>| {
+            let about = node.map(|name| format!("{word}: node {name}"));
+            let world = cluster(None, node, about).of_snapshot(objects.clone(), &addresses)?;
+            anyhow::Ok(Side::of_world(world, "node "))
+        };
+        Ok((side("before", nodes[0])?, side("after", nodes[1])?))
     }
 
     fn text(&self, outcome: &Outcome) -> String {

@@ -10,7 +10,7 @@ use crate::failure::Answer;
 use crate::input::{ClusterArgs, Form, ServerArgs, ShownArgs};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
-use explain::{Explanation, From, Question, To, World, assemble, screen};
+use explain::{Explanation, From, Question, Reach, To, World, assemble, screen};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -26,13 +26,13 @@ Examples:
   kube-proxy explain --manifests ./cluster --node node-a --from outside --to 192.0.2.11:30080
   iptables-save | kube-proxy explain --dump - --facts node.yaml --from pod:10.244.1.5 --to 10.96.0.10:53 --proto udp
 
-Exit status: 0 reachable and nothing to report, 1 a finding, 2 no answer."
+Exit status: 0 reachable and nothing to report, 1 a finding, 2 no answer: what to give is told."
 )]
 pub struct Args {
     /// Who sends: NAMESPACE/POD, an IP address, pod (any pod of the node), pod:IP, node, a Node's name, or outside.
     #[arg(long, value_name = "WHO", default_value = "pod")]
     from: From,
-    /// Where to: NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, or node:NODEPORT.
+    /// Where to: NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, node:NODEPORT, or the URL a client has.
     #[arg(long, value_name = "WHAT")]
     to: To,
     /// Transport protocol. Without it, the Service's.
@@ -89,10 +89,10 @@ pub fn run(args: &Args) -> Result<Answer> {
         .context("cannot answer")?;
     let answer = explain::explain(&world, &question);
     print(args, &answer)?;
-    Ok(if answer.has_findings() {
-        Answer::Findings
-    } else {
-        Answer::Clean
+    Ok(match answer.reach {
+        Reach::Unknown => Answer::Blind,
+        _ if answer.has_findings() => Answer::Findings,
+        _ => Answer::Clean,
     })
 }
 
@@ -138,9 +138,14 @@ impl Args {
 }
 
 impl Sources {
+    /// Whether nothing was named to look at.
+    pub fn are_none(&self) -> bool {
+        self.cluster.manifests.is_none() && !self.server.is_given() && self.dump.is_empty()
+    }
+
     /// There has to be something to look at.
     fn check(&self) -> Result<()> {
-        if self.cluster.manifests.is_none() && !self.server.is_given() && self.dump.is_empty() {
+        if self.are_none() {
             bail!(
                 "nothing to look at: give objects (--manifests PATH, or --kubeconfig FILE for the API server) or a host's rules \
                  (iptables-save | kube-proxy explain --dump - ...)"

@@ -34,6 +34,12 @@ pub struct Args {
 /// # Errors
 /// When there is nothing to show, or the port cannot be opened.
 pub fn run(args: &Args) -> Result<crate::failure::Answer> {
+    if args.sources.are_none() {
+        bail!(
+            "nothing to show: give objects (--manifests PATH; --kubeconfig FILE for the API server) or a host's saved rules (--dump \
+             FILE), for example: kubectl get svc,endpointslices,pods,nodes -A -o yaml | kube-proxy explore --manifests -"
+        );
+    }
     let world = crate::explain::world_of(&args.sources)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -40,6 +40,9 @@ pub struct ClusterArgs {
     pub node: Option<String>,
     #[command(flatten)]
     pub settings: SettingsArgs,
+    /// What notes are about, where two things are compared.
+    #[arg(skip)]
+    pub about: Option<String>,
 }
 
 /// kube-proxy's configuration.
@@ -124,7 +127,7 @@ impl ClusterArgs {
         let Some(path) = &self.manifests else {
             bail!("no objects to work on: give --manifests FILE, DIR or -");
         };
-        self.world(read_objects(path)?, addresses, None)
+        self.world(read_objects(path, self.about.as_deref())?, addresses, None)
     }
 
     /// The same of the objects that manifests or the API server hold. `own_name` is the node's where neither flag nor
@@ -138,14 +141,21 @@ impl ClusterArgs {
         addresses: &[IpAddr],
         own_name: Option<&str>,
     ) -> Result<World> {
-        let snapshot = match &self.manifests {
-            Some(path) => read_objects(path)?,
-            None if server.is_given() => server.snapshot()?,
+        self.world(self.snapshot(server)?, addresses, own_name)
+    }
+
+    /// The objects that manifests or the API server hold.
+    ///
+    /// # Errors
+    /// Names the file or the server, and the reason.
+    pub fn snapshot(&self, server: &ServerArgs) -> Result<Snapshot> {
+        match &self.manifests {
+            Some(path) => read_objects(path, self.about.as_deref()),
+            None if server.is_given() => server.snapshot(),
             None => bail!(
                 "no objects to compare with: give --manifests FILE, DIR or -, or --kubeconfig FILE for those of the API server"
             ),
-        };
-        self.world(snapshot, addresses, own_name)
+        }
     }
 
     /// The same of objects that were read already.
@@ -162,7 +172,7 @@ impl ClusterArgs {
         let settings = config::settings(&config, &facts);
         let desired = PerFamily::from_fn(|family| {
             let (desired, notes) = Desired::from_snapshot(&snapshot, family, &facts, &settings);
-            tell("note", &notes);
+            tell("note", self.about.as_deref(), &notes);
             desired
         });
         let mode = match config.mode.as_str() {
@@ -242,7 +252,7 @@ impl SettingsArgs {
             Some(path) => load_config(path, &mut warnings)?,
             None => KubeProxyConfiguration::defaults(),
         };
-        tell("warning", &warnings);
+        tell("warning", None, &warnings);
         if let Some(mode) = &self.proxy_mode {
             config.mode.clone_from(mode);
             // Where node ports are served unless somebody says so depends on it.
@@ -298,12 +308,12 @@ pub fn read_manifests(path: &Path) -> Result<Vec<Value>> {
     if let ([], [first, ..]) = (found.values.as_slice(), found.errors.as_slice()) {
         bail!("{first}");
     }
-    tell("warning", &found.errors);
+    tell("warning", None, &found.errors);
     Ok(found.values)
 }
 
 /// A folder whose every file is unreadable has nothing to work on; one bad file among others is reported and left out.
-fn read_objects(path: &Path) -> Result<Snapshot> {
+fn read_objects(path: &Path, about: Option<&str>) -> Result<Snapshot> {
     let reading = cluster::manifests::read_path(path).context("cannot read --manifests")?;
     if let ([], [first, ..]) = (reading.objects.as_slice(), reading.errors.as_slice()) {
         bail!("{first}");
@@ -315,11 +325,15 @@ fn read_objects(path: &Path) -> Result<Snapshot> {
                 path.display()
             );
         }
-        anstream::eprintln!("note: objects of these kinds are not read: {kinds}");
+        tell(
+            "note",
+            about,
+            &[format!("objects of these kinds are not read: {kinds}")],
+        );
     }
-    tell("warning", &reading.errors);
-    tell("warning", &reading.doubles);
-    tell("note", &reading.notes);
+    tell("warning", about, &reading.errors);
+    tell("warning", about, &reading.doubles);
+    tell("note", about, &reading.notes);
     let mut snapshot = Snapshot::new();
     for object in reading.objects {
         snapshot.apply(Change::Apply(object));
@@ -327,10 +341,11 @@ fn read_objects(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// What is no answer goes to stderr, a line each.
-fn tell<T: std::fmt::Display>(kind: &str, lines: &[T]) {
+/// What is no answer goes to stderr, a line each; of one of two things that are compared with the word for which.
+fn tell<T: std::fmt::Display>(kind: &str, about: Option<&str>, lines: &[T]) {
+    let about = about.map_or_else(String::new, |about| format!(" ({about})"));
     for line in lines {
-        anstream::eprintln!("{kind}: {}", harmless(&line.to_string()));
+        anstream::eprintln!("{kind}{}: {}", harmless(&about), harmless(&line.to_string()));
     }
 }
 

@@ -12,6 +12,7 @@ mod explore;
 mod external_ips;
 mod failure;
 mod finding_json;
+mod harmless;
 mod input;
 mod lab;
 mod log;
@@ -23,7 +24,7 @@ mod trace;
 mod verify;
 mod version;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches, Parser as _};
 use failure::Asked;
 use std::process::ExitCode;
 
@@ -77,6 +78,13 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
+    // Not for people: no help, completion or page tells of it.
+    if words.get(1).is_some_and(|word| word == trace::watchdog::NAME) {
+        return match trace::watchdog::Args::try_parse_from(&words[1..]) {
+            Ok(args) => failure::tool(trace::watchdog::run(&args)),
+            Err(err) => failure::usage(&err, Asked::Tool),
+        };
+    }
     let command = daemon_args::add_to(Cli::command());
     let is_tool = words
         .get(1)

@@ -14,15 +14,17 @@ mod observe;
 mod packets;
 mod rendered;
 mod text;
+pub mod watchdog;
 
 #[cfg(test)]
 mod tests;
 
 use crate::failure::Answer;
+use crate::harmless::Harmless;
 use crate::input::ClusterArgs;
 use args::{Form, Question, TraceArgs};
 use drawing::Language;
-pub(crate) use dump::{add_native, read_dump, rules_of};
+pub(crate) use dump::{add_native, ensure_is_native, is_native, left_out_of, read_dump, rules_of};
 
 use model::{Family, Origin, Packet};
 use path::{Detail, Host, LocalAddresses};
@@ -40,7 +42,12 @@ Examples:
   iptables-save | kube-proxy trace --dump - --from 203.0.113.9 --to 192.168.50.238:31080 --in-interface eth0
   nft list ruleset | kube-proxy trace --dump - --from 10.244.1.7 --to 10.96.0.10:53 --proto udp
   kube-proxy trace --from 10.244.1.7 --to 10.96.0.10:53 --proto udp --output svg > way.svg
-  kube-proxy trace --live --to 10.96.0.10:53 --proto udp --count 3 --manifests ./cluster"
+  kube-proxy trace --live --to 10.96.0.10:53 --proto udp --count 3 --manifests ./cluster
+
+Rules that cannot be decided may have more ways than anybody can follow. Those beyond 65536, or beyond some seconds of work, are ways that
+end \"cannot be decided\" and say so; what is shown of the others is whole.
+
+Exit status: 0 the question was answered, even if a way cannot be decided; 1 with --live --check, a packet took another way; 2 no answer."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -54,7 +61,7 @@ pub struct Args {
 /// # Errors
 /// When rules could not be read, the question makes no sense, or stdout is closed.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let mut out = BufWriter::new(anstream::stdout().lock());
+    let mut out = BufWriter::new(Harmless::new(anstream::stdout().lock()));
     if args.trace.live.live {
         return observe::run(&args.trace, args.cluster.manifests.as_deref(), &mut out);
     }

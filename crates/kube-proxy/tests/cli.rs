@@ -106,6 +106,38 @@ fn tools_name_a_file_that_cannot_be_used() {
     );
 }
 
+/// A dump that somebody mailed has comments that anybody wrote.
+#[test]
+fn rules_of_others_steer_no_terminal_that_a_trace_is_printed_on() {
+    let scratch = Scratch::new();
+    let rule = "-A FORWARD -m comment --comment \"\u{1b}]0;x\u{7} \u{9b}31m\" -j DROP";
+    let dump = scratch.file(
+        "dump.txt",
+        &format!("*filter\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n"),
+    );
+    for form in ["text", "json", "svg", "dot", "mermaid"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
+        command.args([
+            "trace",
+            "--dump",
+            &dump,
+            "--from",
+            "10.0.0.1",
+            "--to",
+            "10.0.0.2:80",
+        ]);
+        command.args(["--in-interface", "eth0", "--output", form]);
+        // As on a terminal: elsewhere all that looks like a colour is taken out.
+        let output = command.env("CLICOLOR_FORCE", "1").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("31m"), "{form}: {text:?}");
+        assert!(
+            !text.contains(|c: char| c.is_control() && c != '\n'),
+            "{form}: {text:?}"
+        );
+    }
+}
+
 #[test]
 fn tools_name_the_node_that_is_not_there_and_those_that_are() {
     let scratch = Scratch::new();
@@ -376,6 +408,25 @@ fn a_dump_without_its_end_is_refused() {
         2,
         &[&cut, "COMMIT"],
     );
+}
+
+/// What a table without words in iptables does is in the list of nftables, or not known.
+#[test]
+fn a_dump_that_leaves_out_a_table_needs_the_list_of_nftables() {
+    let scratch = Scratch::new();
+    let saved = scratch.file(
+        "saved",
+        "# Table `filter' is incompatible, use 'nft' tool.\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n",
+    );
+    let packet = ["--from", "10.0.0.1", "--to", "10.0.0.2:80"];
+    let asked = [&["trace", "--dump", &saved], &packet[..]].concat();
+    says(&asked, 2, &[&saved, "table filter", "nft list ruleset"]);
+    let listed = scratch.file(
+        "listed",
+        "table ip filter {\nchain FORWARD {\ntype filter hook forward priority filter; policy drop;\n}\n}\n",
+    );
+    let asked = [&["trace", "--dump", &saved, "--dump", &listed], &packet[..]].concat();
+    assert_eq!(run(&asked), (Some(0), String::new()));
 }
 
 #[test]

@@ -199,6 +199,43 @@ fn rubbish_in_place_of_a_dump_is_not_called_healthy() {
     }
 }
 
+/// `iptables-save` ends well when it leaves out a table that it has no words for.
+#[test]
+fn a_table_that_iptables_leaves_out_is_told_unless_nft_lists_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    put(
+        "iptables-save.txt",
+        "# Table `filter' is incompatible, use 'nft' tool.\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n",
+    );
+    let told = "table filter of iptables-save.txt";
+    let (_, out, _) = from(folder.path(), &[]);
+    assert!(out.contains(told), "{out}");
+    put("nft-ruleset.txt", "table ip filter {\n}\n");
+    let (_, out, _) = from(folder.path(), &[]);
+    assert!(!out.contains(told), "{out}");
+}
+
+/// kube-proxy never has chains in nat alone.
+#[test]
+fn a_table_filter_that_was_not_given_is_told_where_kube_proxy_has_chains_in_nat() {
+    let folder = tempfile::tempdir().unwrap();
+    let nat = |chain: &str| format!("*nat\n:PREROUTING ACCEPT [0:0]\n:{chain} - [0:0]\nCOMMIT\n");
+    let told = "table filter of IPv4";
+    for (text, is_told) in [
+        (nat("KUBE-SERVICES"), true),
+        (nat("CNI-HOSTPORT-DNAT"), false),
+        (
+            format!("{}*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", nat("KUBE-SERVICES")),
+            false,
+        ),
+    ] {
+        fs::write(folder.path().join("iptables-save.txt"), &text).unwrap();
+        let (_, out, _) = from(folder.path(), &[]);
+        assert_eq!(out.contains(told), is_told, "{text}{out}");
+    }
+}
+
 #[test]
 fn names_of_others_never_reach_a_terminal_raw() {
     let folder = tempfile::tempdir().unwrap();

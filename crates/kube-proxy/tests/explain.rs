@@ -97,6 +97,51 @@ fn no_answer_is_status_2_and_one_line_that_says_what_to_give() {
     }
 }
 
+/// Not a finding: another question would have to be asked.
+#[test]
+fn what_cannot_be_decided_is_status_2_with_a_screen_that_says_what_to_give() {
+    let folder = tempfile::tempdir().unwrap();
+    let cart = scenario("explain/13-node-port-addresses/objects.yaml");
+    fs::copy(cart, folder.path().join("cart.yaml")).unwrap();
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: node-a}, \
+                status: {addresses: [{type: InternalIP, address: 192.0.2.11}]}}";
+    fs::write(folder.path().join("node.yaml"), node).unwrap();
+    let objects = folder.path().to_string_lossy().into_owned();
+    let ask = |from: &str, to: &str, more: &[&str]| {
+        let args = ["--manifests", &objects, "--from", from, "--to", to];
+        ended(&explain(&[&args[..], more].concat(), None))
+    };
+    let (code, out, _) = ask("outside", "198.51.100.99:30080", &["--node", "node-a"]);
+    assert_eq!(code, Some(2), "{out}");
+    assert!(
+        out.starts_with("NO ANSWER: nobody is known to have 198.51.100.99"),
+        "{out}"
+    );
+    let (code, out, _) = ask(
+        "outside",
+        "198.51.100.99:30080",
+        &["--node", "node-a", "--output", "json"],
+    );
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &answer["reachable"]), (Some(2), &json!("unknown")));
+    let (code, out, err) = ask("pod", "shop/cart", &["--node", "node-x"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(
+        err.contains("there is no Node node-x; the Nodes are: node-a"),
+        "{err}"
+    );
+}
+
+#[test]
+fn the_page_without_sources_says_what_to_give() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-proxy"));
+    let (code, out, err) = ended(&command.arg("explore").stdin(Stdio::null()).output().unwrap());
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    for word in ["--manifests", "--kubeconfig", "--dump", "kube-proxy explore"] {
+        assert!(err.contains(word), "{word}: {err}");
+    }
+}
+
 #[test]
 fn objects_and_dumps_are_read_from_standard_input() {
     let args = [

@@ -150,6 +150,7 @@ fn the_questions_that_a_person_brings_are_answered_in_three_steps_at_ten_thousan
     why_does_this_one_fail(&mut browser);
     where_does_a_packet_go(&mut browser);
     every_row_is_reached_by_keys(&mut browser);
+    what_is_noted_is_not_green(&mut browser);
     what_is_hostile_stays_text(&mut browser);
 }
 
@@ -229,6 +230,23 @@ fn every_row_is_reached_by_keys(browser: &mut Browser) {
     // The last row brings more.
     browser.press(&"j".repeat(100));
     browser.wait_for("document.querySelectorAll('tr.row').length === 200");
+}
+
+fn what_is_noted_is_not_green(browser: &mut Browser) {
+    browser.js("location.hash = '#/services?state=noted';");
+    browser.wait_for("document.querySelector('#count')?.innerText === '1 service'");
+    assert_eq!(browser.text("tbody .state.warn"), "ready, with notes");
+    assert_eq!(
+        browser.js("return document.querySelectorAll('tbody .state.good').length;"),
+        json!(0)
+    );
+    assert!(
+        browser.text("#about").starts_with("node node-a ·"),
+        "{}",
+        browser.text("#about")
+    );
+    browser.js("location.hash = '#/services';");
+    browser.wait_for("document.querySelector('#count')?.innerText.startsWith('10,000')");
 }
 
 fn what_is_hostile_stays_text(browser: &mut Browser) {

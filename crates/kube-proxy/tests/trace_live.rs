@@ -2,29 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
+mod support;
+
 use serde_json::Value;
 use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-/// A node with an uplink whose neighbour is known, and rules of the cluster `clusterip`. `$0` is the binary under test.
+/// What scripts do on the node.
 const NODE: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
-ip link add up0 type veth peer name wire
-ip addr add 192.168.50.238/24 dev up0
-ip link set up0 up
-ip link set wire up
-ip route add default via 192.168.50.1 dev up0
-ip neigh add 192.168.50.1 lladdr 02:00:00:00:00:01 dev up0
-cd "$(mktemp -d)"
-trap 'rm -rf "$PWD"' EXIT
-render() {
-    "$0" render --manifests "$CASE/cluster.json" --node node-a --node-address 192.168.50.238/24 \
-        --cluster-cidr 10.244.0.0/16 "$@" 2>/dev/null
-}
 iptables_mode() {
-    # Accounting objects are the daemon's to make.
-    render --family ipv4 | grep -v nfacct > rules
+    rules
     iptables-nft-restore < rules
 }
 nftables_mode() {
@@ -39,14 +26,12 @@ followed() {
     done
     return 1
 }
-ask() {
-    echo hi | socat -u - "UDP:10.96.0.10:53,sourceport=$1"
-}
-# Follows three packets to the DNS service while they are sent.
+# Follows three packets to the DNS service while they are sent; what `$first` names is done before.
 three() {
-    "$0" trace --live --to 10.96.0.10:53 --proto udp --count 3 --for 20s --output json --check "$@" > told 2> said &
+    "$0" trace --live --to 10.96.0.10:53 --proto udp --count "${count:-3}" --for 20s --output json ${check---check} "$@" > told 2> said &
     tracer=$!
     followed
+    ${first:-true}
     for port in 5001 5002 5003; do ask "$port"; done
     status=0
     wait "$tracer" || status=$?
@@ -58,18 +43,7 @@ three() {
 
 fn sh(script: &str) -> Output {
     let root = rustix::process::geteuid().is_root();
-    Command::new("unshare")
-        .args([
-            if root { "-nm" } else { "-Urnm" },
-            "bash",
-            "-euc",
-            &format!("{NODE}{script}"),
-        ])
-        .arg(env!("CARGO_BIN_EXE_kube-proxy"))
-        .env("CASE", scenario::root().join("golden/clusterip"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    support::sh(if root { "-nm" } else { "-Urnm" }, &format!("{NODE}{script}"))
 }
 
 fn said(script: &str) -> String {
@@ -183,6 +157,193 @@ fn a_rule_that_was_broken_by_hand_after_the_dump_is_a_disagreement() {
     }
 }
 
+/// What somebody does by hand to rules that were as rendered, and what the report of each packet then says.
+const BROKEN: [(&str, &str, &str); 9] = [
+    (
+        "iptables_mode",
+        "iptables-nft-save | sed '/udp.*DNAT/ s/to-destination 10.244..*:53$/to-destination 10.9.9.9:53/' > other\n\
+         iptables-nft-restore < other",
+        "10.9.9.9:53",
+    ),
+    (
+        "iptables_mode",
+        "iptables-nft-save | grep -v 'udp.*DNAT --to-destination 10.244..*:53$' > other\niptables-nft-restore < other",
+        "DNAT",
+    ),
+    (
+        "iptables_mode",
+        "iptables-nft -t nat -D KUBE-SERVICES \"$(iptables-nft -t nat -L KUBE-SERVICES --line-numbers -n \
+         | grep 'dns:dns cluster IP' | cut -d ' ' -f 1)\"",
+        "KUBE-SVC-",
+    ),
+    (
+        "iptables_mode",
+        "iptables-nft -I OUTPUT -d 10.244.0.0/16 -j DROP",
+        "DROP",
+    ),
+    (
+        "nftables_mode",
+        "nft list ruleset | sed 's/: 10.244.1.2 . 53/: 10.9.9.9 . 53/; s/: 10.244.2.2 . 53/: 10.9.9.8 . 53/' > other\n\
+         nft flush ruleset\nnft -f other",
+        "10.9.9.",
+    ),
+    (
+        "nftables_mode",
+        "nft flush chain ip kube-proxy service/to/0\nnft flush chain ip kube-proxy service/to/1",
+        "service/to/",
+    ),
+    (
+        "nftables_mode",
+        "nft delete element ip kube-proxy service-within-2 '{ 10.96.0.10 . udp . 53 }'",
+        "service-within-2",
+    ),
+    (
+        "nftables_mode",
+        "nft insert rule ip kube-proxy filter-output ip daddr 10.244.0.0/16 drop",
+        "drop",
+    ),
+    (
+        "nftables_mode",
+        "nft delete table ip kube-proxy",
+        "no further rule",
+    ),
+];
+
+#[test]
+fn a_host_whose_rules_are_not_what_was_rendered_for_it_disagrees() {
+    if !available() {
+        return;
+    }
+    for (mode, harm, word) in BROKEN {
+        let (packets, status) = followed(&format!("{mode}\n{harm}\nthree --dump rules"));
+        assert_eq!((packets.len(), status.as_str()), (3, "1"), "{harm}");
+        for packet in &packets {
+            assert_eq!(packet["check"]["result"], "disagrees", "{harm}: {packet}");
+            let why = packet["check"]["why"].as_str().unwrap();
+            assert!(
+                why.contains(word) && why.contains("trace expects"),
+                "{harm}: {why}"
+            );
+        }
+    }
+    for mode in ["iptables_mode", "nftables_mode"] {
+        let (packets, status) = followed(&format!("{mode}\nthree --dump rules"));
+        assert_eq!((packets.len(), status.as_str()), (3, "0"), "{mode}");
+        let agrees = |packet: &Value| packet["check"]["result"] == "agrees";
+        assert!(packets.iter().all(agrees), "{mode}: {packets:?}");
+    }
+}
+
+#[test]
+fn what_changes_while_packets_are_followed_is_no_disagreement() {
+    if !available() {
+        return;
+    }
+    let changes = [
+        // Endpoints are elements of maps: no rule comes or goes.
+        (
+            "nftables_mode",
+            "for slot in 0 1; do\n\
+             echo \"delete element ip kube-proxy service-slot-$slot { 10.96.0.10 . udp . 53 }\"\n\
+             echo \"add element ip kube-proxy service-slot-$slot { 10.96.0.10 . udp . 53 : 10.9.9.$slot . 53 }\"\n\
+             done | nft -f -",
+            "10.9.9.",
+        ),
+        // The service goes: there is no rule to be met.
+        (
+            "iptables_mode",
+            "iptables-nft-save | grep -v kube-system/dns > other\niptables-nft-restore < other",
+            "10.96.0.10:53",
+        ),
+    ];
+    for (mode, change, to) in changes {
+        let (packets, status) = followed(&format!(
+            "{mode}\nask_first() {{\nask 5000\nuntil [ -s told ]; do sleep 0.05; done\n{change}\n}}\n\
+             first=ask_first count=4\nthree"
+        ));
+        assert_eq!((packets.len(), status.as_str()), (4, "0"), "{change}");
+        for packet in &packets {
+            assert_eq!(packet["check"]["result"], "agrees", "{change}: {packet}");
+        }
+        let after = packets[3]["to_after"].as_str().unwrap();
+        assert!(after.starts_with(to), "{change}: {after}");
+    }
+}
+
+#[test]
+fn the_client_that_a_packet_itself_put_into_a_list_was_not_known_before() {
+    if !available() {
+        return;
+    }
+    // A service with session affinity, whose endpoints change before its first packet comes.
+    let (packets, status) = followed(
+        "CASE=${CASE%/*}/policy\nnftables_mode\n\
+         \"$0\" trace --live --to 10.96.40.7:80 --count 1 --for 20s --output json --check > told 2> said &\n\
+         tracer=$!\nfollowed\nfor slot in 0 1; do\n\
+         echo \"delete element ip kube-proxy service-slot-$slot { 10.96.40.7 . tcp . 80 }\"\n\
+         echo \"add element ip kube-proxy service-slot-$slot { 10.96.40.7 . tcp . 80 : 10.9.9.$slot . 80 }\"\n\
+         done | nft -f -\ntimeout 1 socat -u - TCP:10.96.40.7:80 || true\n\
+         status=0\nwait $tracer || status=$?\ncat told\necho $status\ncat said >&2",
+    );
+    assert_eq!((packets.len(), status.as_str()), (1, "0"), "{packets:?}");
+    assert_eq!(packets[0]["check"]["result"], "agrees", "{packets:?}");
+    // Known at one endpoint, or at the other, or at none and chosen for.
+    assert_eq!(packets[0]["check"]["ways"], 4, "{packets:?}");
+    assert!(
+        words(&packets[0], "text")
+            .iter()
+            .any(|text| text.contains("numgen")),
+        "{packets:?}"
+    );
+}
+
+#[test]
+fn rules_are_told_in_their_own_words_though_others_came_before_them_meanwhile() {
+    if !available() {
+        return;
+    }
+    let (packets, _) = followed(
+        "iptables_mode\nothers() {\n\
+         iptables-nft -t nat -I KUBE-SERVICES -d 192.0.2.1 -j RETURN\n\
+         # Rules are read once a second at most.\n\
+         sleep 1.2\n}\nfirst=others check=\nthree",
+    );
+    assert_eq!(packets.len(), 3);
+    for packet in &packets {
+        let texts = words(packet, "text");
+        let leads_on =
+            |text: &&str| text.starts_with("-d 10.96.0.10/32 -p udp ") && text.contains("-j KUBE-SVC-");
+        assert!(texts.iter().any(leads_on), "{packet}");
+        assert!(texts.iter().all(|text| !text.contains("192.0.2.1")), "{packet}");
+    }
+}
+
+#[test]
+fn somebody_else_who_follows_packets_changes_no_answer() {
+    if !available() {
+        return;
+    }
+    for mode in ["iptables_mode", "nftables_mode"] {
+        let (packets, status) = followed(&format!(
+            "{mode}\n\"$0\" trace --live --for 60s --count 1000 > others 2>&1 &\nother=$!\nfollowed\n\
+             asked() {{\n\"$0\" trace --from 192.168.50.238 --to 10.96.0.10:53 --proto udp --output json > answer\n}}\n\
+             asked\n! grep -q limit answer\n\
+             until [ \"$(nft list tables | grep -c kube-proxy-trace)\" = 2 ]; do sleep 0.05; done\n\
+             both() {{\nuntil [ \"$(nft list tables | grep -c kube-proxy-trace)\" = 3 ]; do sleep 0.05; done\n}}\n\
+             first=both\nthree\nkill $other"
+        ));
+        assert_eq!((packets.len(), status.as_str()), (3, "0"), "{mode}");
+        for packet in &packets {
+            assert_eq!(packet["check"]["result"], "agrees", "{mode}: {packet}");
+            assert_eq!(packet["check"]["ways"], 2, "{mode}: {packet}");
+            assert!(
+                !packet.to_string().contains("kube-proxy-trace"),
+                "{mode}: {packet}"
+            );
+        }
+    }
+}
+
 #[test]
 fn killed_it_leaves_nothing_behind() {
     if !available() {
@@ -206,18 +367,4 @@ fn it_ends_in_time_and_says_that_nothing_came_by() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     assert!(error.contains("no packet came by"), "{error}");
-}
-
-#[test]
-fn rules_that_iptables_legacy_keeps_are_refused_and_why() {
-    if !available() {
-        return;
-    }
-    let output = sh(
-        "iptables-legacy -t nat -N KUBE-MARK-MASQ\niptables-legacy -t nat -A OUTPUT -j KUBE-MARK-MASQ\n\
-         iptables-legacy -t mangle -N KUBE-IPTABLES-HINT\nexec \"$0\" trace --live --to 10.96.0.10:53 --for 1s",
-    );
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("kept by iptables-legacy"), "{error}");
 }

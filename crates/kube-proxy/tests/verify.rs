@@ -4,6 +4,7 @@
 
 use apiserver::{Options, Server};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -368,6 +369,54 @@ fn diff_compares_two_nodes_on_the_same_objects() {
     let (code, _, err) = diff(&["--manifests", &objects, "--node", "node-a"]);
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("give --node twice"), "{err}");
+}
+
+/// What is left out of objects is told of the side that has them.
+#[test]
+fn diffs_notes_name_the_side_that_they_are_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = |name: &str, ip: &str, more: &str| {
+        format!(
+            "---\nkind: Service\napiVersion: v1\nmetadata: {{namespace: shop, name: {name}}}\n\
+             spec: {{clusterIP: {ip}, clusterIPs: [{ip}], ports: [{{port: 80}}]{more}}}\n"
+        )
+    };
+    let node = |name: &str| format!("---\nkind: Node\napiVersion: v1\nmetadata: {{name: {name}}}\n");
+    let claim = ", externalIPs: [192.0.2.80]";
+    let nodes = [node("node-a"), node("node-b")].concat();
+    let good = service("cart", "10.96.8.10", claim);
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let whole = write("whole.yaml", &[&*nodes, &*good].concat());
+    let bad = write(
+        "bad.yaml",
+        &[&*nodes, &*service("cart", "10.96.8.300", "")].concat(),
+    );
+    let both = [&*nodes, &*good, &*service("till", "10.96.8.11", claim)].concat();
+    let both = write("both.yaml", &both);
+    let starts_of = |args: &[&str]| -> Vec<String> {
+        let (_, _, err) = diff(args);
+        let starts = err.lines().filter_map(|line| line.split_once("): "));
+        let starts: BTreeSet<String> = starts.map(|(start, _)| format!("{start})")).collect();
+        let without = err.lines().filter(|line| line.starts_with("note: "));
+        starts.into_iter().chain(without.map(str::to_owned)).collect()
+    };
+    let on = ["--node", "node-a"];
+    assert_eq!(
+        starts_of(&[&[&*bad, &*whole][..], &on].concat()),
+        [format!("note (before: {bad})")]
+    );
+    assert_eq!(
+        starts_of(&[&[&*whole, &*both][..], &on].concat()),
+        [format!("note (after: {both})")]
+    );
+    assert_eq!(
+        starts_of(&["--manifests", &both, "--node", "node-a", "--node", "node-b"]),
+        ["note (after: node node-b)", "note (before: node node-a)"]
+    );
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Whether tests that need a lab can run here. Skips are loud, and failures where `KPRS_REQUIRE_LIVE` is set.
 
-use std::env;
 use std::io::Write as _;
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, io};
 
 /// Set in CI: what would be skipped fails.
 const REQUIRE: &str = "KPRS_REQUIRE_LIVE";
@@ -18,10 +19,18 @@ const PATIENCE: &str = "KPRS_PATIENCE";
 #[must_use]
 pub fn available(tools: &[&str]) -> bool {
     let Some(reason) = missing(tools) else { return true };
+    skip(&reason);
+    false
+}
+
+/// Says that something is skipped, and why.
+///
+/// # Panics
+/// Instead, where `KPRS_REQUIRE_LIVE` is set.
+pub fn skip(reason: &str) {
     assert!(env::var_os(REQUIRE).is_none(), "{REQUIRE} is set, but {reason}");
     // Past the capture of the test harness: a skip has to be seen.
-    _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
-    false
+    _ = writeln!(io::stderr(), "SKIPPED: {reason}");
 }
 
 fn missing(tools: &[&str]) -> Option<String> {
@@ -56,4 +65,49 @@ pub fn has_sctp() -> bool {
 pub fn patience(usual: Duration) -> Duration {
     let times = env::var(PATIENCE).ok().and_then(|text| text.parse().ok());
     usual * times.unwrap_or(1)
+}
+
+/// Receives a datagram within the socket's timeout, as [`UdpSocket::recv`], on a machine that may be paused meanwhile.
+///
+/// A process that was stopped and goes on finds its `recv` with a timeout interrupted, without any handler of
+/// signals (signal(7)); so does one on a machine that was frozen. That says nothing about the packet.
+///
+/// # Errors
+/// Those of the socket, but for that one.
+pub fn recv(socket: &UdpSocket, answer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(answer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            heard => return heard,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::Pid;
+
+    #[test]
+    fn a_pause_is_no_answer_and_no_failure() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let this = rustix::process::getpid();
+        let pauses = format!(
+            "sleep 0.2; for i in 1 2 3; do kill -STOP {0}; sleep 0.05; kill -CONT {0}; sleep 0.05; done",
+            Pid::as_raw(Some(this))
+        );
+        let mut pausing = Command::new("sh").args(["-c", &pauses]).spawn().unwrap();
+        let answering = std::thread::spawn(move || {
+            pausing.wait().unwrap();
+            UdpSocket::bind("127.0.0.1:0")
+                .unwrap()
+                .send_to(b"here", to)
+                .unwrap();
+        });
+        let mut answer = [0; 8];
+        assert_eq!(recv(&socket, &mut answer).unwrap(), 4);
+        answering.join().unwrap();
+    }
 }

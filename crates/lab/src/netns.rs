@@ -194,7 +194,7 @@ fn end_reaper(prefix: &str) {
     }
 }
 
-fn remove(namespace: &Namespace) -> Result<(), LabError> {
+pub(crate) fn remove(namespace: &Namespace) -> Result<(), LabError> {
     let path = namespace.path();
     // A lab that crashed between making the file and mounting on it leaves a plain file.
     let _not_mounted = rustix::mount::unmount(&path, UnmountFlags::DETACH);

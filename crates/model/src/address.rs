@@ -69,6 +69,24 @@ pub fn why_no_cluster_ip(ip: IpAddr) -> Option<&'static str> {
     })
 }
 
+/// Why an address cannot be that of a load balancer; `None` where it can. The API server asks for an address and no more.
+///
+/// Deviation: upstream's proxy takes loopback addresses, and with them what this host says to itself (ADR 11).
+pub fn why_no_load_balancer(ip: IpAddr) -> Option<&'static str> {
+    why_of_no_host(ip)
+}
+
+/// Why cluster IPs cannot come from a network; `None` where they can. In nftables mode packets to the rest of it are dropped.
+///
+/// Deviation: upstream's proxy leaves this to the API server, which takes any network (ADR 11).
+pub fn why_no_service_cidr(net: &IpNet) -> Option<&'static str> {
+    let loopback: IpNet = match net {
+        IpNet::V4(_) => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+        IpNet::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST).into(),
+    };
+    (net.contains(&loopback) || loopback.contains(net)).then_some("holds loopback addresses")
+}
+
 /// Why an address is of no host that others could reach.
 fn why_of_no_host(ip: IpAddr) -> Option<&'static str> {
     if ip.is_unspecified() {

@@ -210,3 +210,10 @@ pub struct Admission {
     /// some load balancers are answered by the node with the VIP as source.
     pub self_sources: Vec<IpAddr>,
 }
+
+impl Admission {
+    /// Whether a client with this address is let in.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(&client)) || self.self_sources.contains(&client)
+    }
+}

@@ -9,7 +9,7 @@
 //! refuse it, and health-check node ports are let in.
 
 use crate::{
-    Admission, Balancing, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, List,
+    Balancing, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, List,
     LocalDetector, NodeFacts, NodePortTargets, Origin, Outcome, Packet, Protocol, Route, Routes, balance,
 };
 use std::collections::BTreeSet;
@@ -172,11 +172,6 @@ impl<'a> Question<'a> {
         }
     }
 
-    fn admits(&self, admission: &Admission) -> bool {
-        let src = self.packet.src;
-        admission.ranges.iter().any(|range| range.contains(&src)) || admission.self_sources.contains(&src)
-    }
-
     /// The first frontend that sends this source to endpoints decides.
     fn delivered(&self, meant: &[Meant<'_>]) -> Option<Outcome> {
         meant.iter().find_map(|meant| {
@@ -187,7 +182,7 @@ impl<'a> Question<'a> {
                 .frontend
                 .admission
                 .as_ref()
-                .is_none_or(|admission| self.admits(admission));
+                .is_none_or(|admission| admission.admits(self.packet.src));
             let endpoints = match list {
                 List::Cluster => &meant.port.cluster,
                 List::Local => &meant.port.local,

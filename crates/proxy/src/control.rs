@@ -115,6 +115,10 @@ impl Control {
             }
             engine.handle(event, Duration::ZERO);
         }
+        let carrier = match &found.way {
+            host::Way::OwnTable => tell::Carrier::Kernel,
+            host::Way::Tools(_) => tell::Carrier::Tool,
+        };
         let (answers_in, answers) = unbounded_channel();
         let served = PerFamily::from_fn(|family| found.host.families.get(family).is_some());
         counting::start(&found.way, served, &serving)?;
@@ -136,7 +140,7 @@ impl Control {
             looks: serving.looks(),
             serving,
             port_conflicts,
-            teller: tell::Teller::new(),
+            teller: tell::Teller::new(carrier),
         })
     }
 

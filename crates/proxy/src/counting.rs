@@ -25,7 +25,7 @@ use table::Table;
 pub const MOST_SERVICE_METRICS: usize = 1000;
 
 /// Between two readings, at least.
-const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(explorer::COUNTED_EVERY_SECONDS);
 /// How many times as long as a reading took comes before the next one.
 const REST: u32 = 50;
 /// How long a reading waits for a write to end.

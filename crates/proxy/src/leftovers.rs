@@ -5,7 +5,7 @@
 //! * ipvs mode: chains that iptables mode has not, ipsets, an interface that holds service addresses, and the virtual
 //!   servers at these addresses. Chains that both modes have are adopted by the engine like any leftover.
 
-mod iptables_mode;
+pub(crate) mod iptables_mode;
 
 use crate::start::cleanup::{self, CleanupError};
 use crate::thread::{self, ThreadError};
@@ -16,8 +16,9 @@ use kernel::leftovers::{
     LinkError, Removal, SET_NAME_LIMIT, addresses_of, destroy_set, empty_chains, remove_link, remove_table,
     remove_virtual_servers,
 };
+use kernel::legacy_trace::{self, LegacyTraceError};
 use kernel::probe::Probe;
-use kernel::{LiveKernel, RuleKernel, Scope, SocketError};
+use kernel::{FailureKind, LiveKernel, RuleKernel, Scope, SocketError};
 use model::{Family, PerFamily};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -77,7 +78,7 @@ pub enum LeftoverError {
     #[error(transparent)]
     Rules(#[from] CleanupError),
     /// One thing of the kernel's.
-    #[error("{what} stays")]
+    #[error("{what}: could not be looked for, or not removed")]
     Thing {
         /// Which.
         what: String,
@@ -93,9 +94,22 @@ pub enum LeftoverError {
         /// Of which family.
         family: Family,
     },
+    /// Tables of legacy, where there is nothing to look into them with.
+    #[error(
+        "{family}: the kernel has tables of iptables-legacy, and this host has no iptables-legacy that works to look for kube-proxy's rules there; run kube-proxy --cleanup where there is"
+    )]
+    Unseen {
+        /// Of which family.
+        family: Family,
+    },
     /// The interface.
     #[error("the interface stays")]
     Interface(#[source] LinkError),
+    /// Rules that ask for traces.
+    #[error(
+        "rules of a trace --live that was killed, with its watchdog, may stay in table raw of iptables-legacy"
+    )]
+    Trace(#[source] LegacyTraceError),
 }
 
 /// What came of it.
@@ -150,7 +164,15 @@ fn table_under_traffic(family: Family, outcome: &mut Outcome) {
 pub(crate) fn sets(family: Family, outcome: &mut Outcome) {
     for name in SETS {
         let name = set_name(family, name);
-        outcome.note(format!("ipset {name}"), destroy_set(&name));
+        match destroy_set(&name) {
+            // Who may not remove one may remove none.
+            Err(source) if source.kind() == FailureKind::Denied => {
+                let what = format!("ipsets {}…", set_name(family, ""));
+                outcome.failures.push(LeftoverError::Thing { what, source });
+                return;
+            }
+            other => outcome.note(format!("ipset {name}"), other),
+        }
     }
 }
 
@@ -175,6 +197,17 @@ pub(crate) fn interface(outcome: &mut Outcome) {
         Ok(Removal::Removed) => outcome.removed.push(format!("interface {name}")),
         Ok(Removal::NotThere) => {}
         Err(error) => outcome.failures.push(LeftoverError::Interface(error)),
+    }
+}
+
+/// Removes what a `trace --live` in legacy left that was killed together with its watchdog (ADR 64).
+pub(crate) fn traces(outcome: &mut Outcome) {
+    match legacy_trace::clean_up() {
+        Ok(all) => outcome.removed.extend(
+            all.iter()
+                .map(|left| format!("rules of trace --live in table raw ({})", left.family)),
+        ),
+        Err(error) => outcome.failures.push(LeftoverError::Trace(error)),
     }
 }
 

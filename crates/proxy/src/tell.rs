@@ -18,8 +18,18 @@ use std::time::Duration;
 
 /// What the control loop does, told in the log. What repeats is summed up.
 pub(crate) struct Teller {
+    carrier: Carrier,
     repeats: Repeats<Subject>,
     running: PerFamily<Slow>,
+}
+
+/// Who carries a step out, and may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A tool, which is killed after a time.
+    Tool,
+    /// The kernel itself (nftables mode), which ends when it ends.
+    Kernel,
 }
 
 /// What a line is about that may come again and again.
@@ -40,8 +50,9 @@ enum Repairs {
 }
 
 impl Teller {
-    pub(crate) fn new() -> Teller {
+    pub(crate) fn new(carrier: Carrier) -> Teller {
         Teller {
+            carrier,
             repeats: Repeats::new(),
             running: PerFamily::default(),
         }
@@ -55,7 +66,11 @@ impl Teller {
     /// It answered.
     pub(crate) fn answered(&mut self, family: Family, now: Duration) {
         if let Some(took) = self.running.get_mut(family).ended(now) {
-            tracing::info!(%family, took_s = took.as_secs(), "the tool has ended");
+            let took_s = took.as_secs();
+            match self.carrier {
+                Carrier::Tool => tracing::info!(%family, took_s, "the tool has ended"),
+                Carrier::Kernel => tracing::info!(%family, took_s, "the kernel has answered"),
+            }
         }
     }
 
@@ -63,8 +78,15 @@ impl Teller {
     pub(crate) fn look(&mut self, now: Duration) {
         for family in Family::ALL {
             if let Some(long) = self.running.get_mut(family).look(now) {
-                let limit_s = LONGEST_CALL.as_secs();
-                tracing::warn!(%family, for_s = long.as_secs(), limit_s, "still running; a tool that takes longer than the limit is killed");
+                let (for_s, limit_s) = (long.as_secs(), LONGEST_CALL.as_secs());
+                match self.carrier {
+                    Carrier::Tool => {
+                        tracing::warn!(%family, for_s, limit_s, "still running; a tool that takes longer than the limit is killed");
+                    }
+                    Carrier::Kernel => {
+                        tracing::warn!(%family, for_s, "the kernel is still at it; it walks all chains for a list of a new size, and other changes wait");
+                    }
+                }
             }
         }
     }

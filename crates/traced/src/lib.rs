@@ -18,7 +18,7 @@ mod verdict;
 pub use condition::{Condition, Lasts, implied, pattern_covers};
 pub use criterion::Criterion;
 pub use history::{Detail, Did, Event, Ground, History, NodeId, Place};
-pub use packet::{Bits, Connection, Nat, State, Track};
+pub use packet::{Bits, Connection, Nat, Seen, State, Track};
 pub use site::{Hook, Interface, LocalAddresses, Name, Sender, Site};
 pub use truth::Truth;
 pub use verdict::{Limits, Policy, Verdict, too_much};

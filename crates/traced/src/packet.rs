@@ -105,7 +105,7 @@ pub enum Nat {
 }
 
 /// The connection that the packet belongs to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection {
     /// What conntrack thinks of the packet.
     pub track: Track,
@@ -142,7 +142,22 @@ pub struct State {
     pub last: Option<NodeId>,
 }
 
+/// What rules see of a [`State`]: all of it but its chance and its history.
+pub type Seen = (
+    (Option<IpAddr>, Option<u16>),
+    SocketAddr,
+    Protocol,
+    Bits,
+    Connection,
+);
+
 impl State {
+    /// What rules see of it.
+    pub fn seen(&self) -> Seen {
+        let source = (self.src, self.src_port);
+        (source, self.dst, self.protocol, self.mark, self.connection)
+    }
+
     /// A packet at the beginning of its way, before conntrack has seen it.
     pub fn new(packet: &Packet) -> State {
         // A connection that is known already may have left any mark; a new one has none.

@@ -22,6 +22,15 @@ pub enum Hook {
 }
 
 impl Hook {
+    /// All of them.
+    pub const ALL: [Hook; 5] = [
+        Hook::Prerouting,
+        Hook::Input,
+        Hook::Forward,
+        Hook::Output,
+        Hook::Postrouting,
+    ];
+
     /// The name of the built-in chains of this hook.
     pub fn as_str(self) -> &'static str {
         match self {

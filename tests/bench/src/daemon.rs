@@ -97,6 +97,15 @@ impl Daemon {
         })
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // After the name: the state, Z for one that nobody has waited for.
+        stat.rsplit(')')
+            .next()
+            .is_none_or(|rest| rest.trim_start().starts_with('Z'))
+    }
+
     /// Waits until the log has more than `before` lines with this word, and gives the time it was seen.
     pub fn log_line(&self, word: &str, before: usize, at_most: Duration) -> Result<Instant> {
         let end = Instant::now() + at_most;
@@ -146,6 +155,8 @@ fn backend_path(folder: &Path, backend: Backend) -> Result<String> {
             }
         }
     }
+    // Upstream's nftables mode runs it.
+    let _ = std::os::unix::fs::symlink("/usr/sbin/nft", bin.join("nft"));
     Ok(bin.display().to_string())
 }
 

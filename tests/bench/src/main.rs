@@ -3,6 +3,7 @@
 //! Each case runs in a network namespace of its own: a small API server, the daemon as a second process, and this
 //! process listening to the kernel's generations. Nothing here is a test; figures are for reading side by side.
 
+mod beside;
 mod case;
 mod daemon;
 mod flood;
@@ -62,6 +63,9 @@ pub struct Options {
     /// The binary.
     #[arg(long, default_value = "target/release/kube-proxy")]
     binary: PathBuf,
+    /// With `beside`: the other binary.
+    #[arg(long)]
+    other: Option<PathBuf>,
     /// JSON, one object a line, in place of tables.
     #[arg(long)]
     json: bool,
@@ -75,11 +79,16 @@ enum Part {
     Packets,
     /// New connections in nftables mode while the number of a service's endpoints changes `--churn` times.
     Flood,
+    /// The binary and another one, such as upstream's (`--other`), one after the other with the same objects and changes.
+    Beside,
     /// Where the time of one change goes in nftables mode, inside a network namespace that is already there.
     Stages,
     /// One case, inside a network namespace that is already there.
     #[command(hide = true)]
     Case,
+    /// One case of `beside`, inside a network namespace that is already there.
+    #[command(hide = true)]
+    BesideCase,
     /// One case of `packets`, inside a network namespace that is already there.
     #[command(hide = true)]
     PacketsCase,
@@ -114,7 +123,7 @@ fn main() -> Result<()> {
     if options.services.is_empty() {
         options.services = match (&args.part, options.proxy_mode) {
             (Some(Part::Packets), _) => vec![1, 1_000, 10_000],
-            (Some(Part::Flood), _) => vec![1_000],
+            (Some(Part::Flood | Part::Beside), _) => vec![1_000],
             (_, Mode::Iptables) => vec![1_000, 5_000, 10_000],
             (_, Mode::Nftables) => vec![1_000, 10_000, 40_000],
         };
@@ -130,6 +139,8 @@ fn main() -> Result<()> {
             Ok(())
         }
         (Some(Part::Flood), _) => flood(options),
+        (Some(Part::Beside), _) => beside(options),
+        (Some(Part::BesideCase), _) => report::line(&beside::run(options)?),
         (Some(Part::FloodCase), _) => report::line(&flood::run(options)?),
         (Some(Part::PacketsCase), mode) => report::line(&packets::run(options, mode)?),
         (Some(Part::Case), Mode::Iptables) => report::line(&case::run(options)?),
@@ -176,6 +187,28 @@ fn flood(options: &Options) -> Result<()> {
         report::each(&options, Some(&result))?;
         if !options.json {
             report::flood(&result);
+        }
+    }
+    Ok(())
+}
+
+fn beside(options: &Options) -> Result<()> {
+    let other = options
+        .other
+        .clone()
+        .context("beside needs another kube-proxy: cargo xtask bench --other PATH beside")?;
+    for services in &options.services {
+        let mut both: Vec<beside::BesideResult> = Vec::new();
+        for binary in [other.clone(), options.binary.clone()] {
+            let options = Options {
+                binary,
+                ..options.clone()
+            };
+            both.push(in_namespace(&options, "beside-case", None, *services)?);
+            report::each(&options, both.last())?;
+        }
+        if let ([other, ours], false) = (both.as_slice(), options.json) {
+            report::beside(other, ours);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! One size in nftables mode: cold start, every kind of change, CPU and memory, and where the time goes.
 
-mod changes;
+pub mod changes;
 pub mod special;
 pub mod stages;
 
@@ -35,8 +35,8 @@ pub struct NftResult {
     pub changes: Vec<NftChange>,
     /// Resident MiB at moments.
     pub resident_mib: Vec<(String, f64)>,
-    /// What one endpoint replaced costs in one process, stage by stage.
-    pub stages: Vec<(String, Spread)>,
+    /// What changes cost in one process, stage by stage.
+    pub stages: stages::Stages,
 }
 
 /// One kind of change.

@@ -1,9 +1,11 @@
 //! Results as tables for people, or as JSON lines.
 
+use crate::beside::BesideResult;
 use crate::case::CaseResult;
 use crate::flood::FloodResult;
 use crate::micro::MicroResult;
 use crate::nftables::NftResult;
+use crate::nftables::stages::Stages;
 use crate::packets::PacketsResult;
 use crate::stats::Spread;
 use anyhow::Result;
@@ -114,20 +116,79 @@ fn changes(results: &[NftResult]) -> Table {
     changes
 }
 
-/// Stages at one size.
-pub fn stages(services: usize, stages: &[(String, Spread)]) {
+/// Two binaries beside each other.
+pub fn beside(other: &BesideResult, ours: &BesideResult) {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["services", "stage", "n", "median", "p90"]);
-    for (stage, spread) in stages {
+    table.set_header(["", "n", "the other", "this one", "ratio"]);
+    let mut row = |what: &str, n: String, other: f64, ours: f64, unit: &str| {
         table.add_row([
-            services.to_string(),
-            stage.clone(),
-            spread.count.to_string(),
-            milliseconds(spread.median_ms),
-            milliseconds(spread.p90_ms),
+            what.to_owned(),
+            n,
+            format!("{other:.3} {unit}"),
+            format!("{ours:.3} {unit}"),
+            format!("{:.1}", other / ours),
         ]);
+    };
+    let start = (other.cold_start_s, ours.cold_start_s);
+    row("cold start", String::new(), start.0, start.1, "s");
+    let cpu = (other.cold_start_cpu_s, ours.cold_start_cpu_s);
+    row("  its CPU, with tools", String::new(), cpu.0, cpu.1, "s");
+    for (theirs, mine) in other.changes.iter().zip(&ours.changes) {
+        let n = mine.commit.count.to_string();
+        row(
+            &mine.what,
+            n,
+            theirs.commit.median_ms,
+            mine.commit.median_ms,
+            "ms",
+        );
+        row(
+            "  its CPU, with tools",
+            String::new(),
+            theirs.cpu_ms,
+            mine.cpu_ms,
+            "ms",
+        );
     }
+    row(
+        "resident",
+        String::new(),
+        other.resident_mib,
+        ours.resident_mib,
+        "MiB",
+    );
+    println!(
+        "{} services x {}, medians, from the event going out to the commit:\n{table}\n",
+        ours.services, ours.endpoints
+    );
+}
+
+/// What each stage costs, by kind of change.
+pub fn stages(services: usize, stages: &Stages) {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header([
+        "change, medians",
+        "n",
+        "decode",
+        "apply",
+        "plan",
+        "commit",
+        "remember",
+    ]);
+    for kind in &stages.kinds {
+        let count = kind.stages.first().map_or(0, |(_, spread)| spread.count);
+        let medians = kind
+            .stages
+            .iter()
+            .map(|(_, spread)| milliseconds(spread.median_ms));
+        table.add_row([kind.what.clone(), count.to_string()].into_iter().chain(medians));
+    }
+    println!(
+        "{services} services, loaded in {:.2} s, {:.2} s of it commits (plan: resolve, build and diff)",
+        stages.load_s, stages.load_commits_s
+    );
     println!("{table}");
 }
 

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -21,7 +22,11 @@ struct Shared {
     lists: Box<Lists>,
     watchers: Mutex<Vec<(&'static str, BufWriter<TcpStream>)>>,
     listed: Mutex<Vec<(&'static str, Instant)>>,
+    version: AtomicU64,
 }
+
+/// The version of the lists; each event has the next one, since an older one after a newer one is a server's fault.
+const LISTED: u64 = 10;
 
 /// A running server. It ends with the process.
 pub struct Server {
@@ -39,6 +44,7 @@ impl Server {
             lists: Box::new(lists),
             watchers: Mutex::default(),
             listed: Mutex::default(),
+            version: AtomicU64::new(LISTED + 1),
         });
         let for_thread = shared.clone();
         std::thread::spawn(move || {
@@ -63,7 +69,10 @@ impl Server {
     /// Sends an event to every watcher of the object's kind, and gives the time it went out.
     pub fn push(&self, change: &str, object: &Value) -> Instant {
         let kind = object["kind"].as_str().expect("every object has a kind");
-        let text = json!({"type": change, "object": object}).to_string();
+        let version = self.shared.version.fetch_add(1, Ordering::Relaxed);
+        let mut event = json!({"type": change, "object": object});
+        event["object"]["metadata"]["resourceVersion"] = json!(version.to_string());
+        let text = event.to_string();
         let mut watchers = self.shared.watchers.lock().expect("no thread panics");
         let at = Instant::now();
         watchers.retain_mut(|(of, out)| *of != kind || (chunk_of(out, &text).is_ok() && out.flush().is_ok()));
@@ -119,7 +128,7 @@ fn watch(
         result?;
         let bookmark = json!({"type": "BOOKMARK", "object": {
             "kind": kind, "apiVersion": if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" },
-            "metadata": {"resourceVersion": "10", "annotations": {"k8s.io/initial-events-end": "true"}}}});
+            "metadata": {"resourceVersion": LISTED.to_string(), "annotations": {"k8s.io/initial-events-end": "true"}}}});
         chunk(&mut out, &bookmark)?;
     }
     out.flush()?;
@@ -146,7 +155,7 @@ fn list(shared: &Shared, kind: &str, out: &mut BufWriter<TcpStream>) -> std::io:
     (shared.lists)(kind, &mut |object| items.push(object.clone()));
     chunk(
         out,
-        &json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {"resourceVersion": "10"}, "items": items}),
+        &json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {"resourceVersion": LISTED.to_string()}, "items": items}),
     )?;
     write!(out, "0\r\n\r\n")?;
     out.flush()

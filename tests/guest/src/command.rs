@@ -14,7 +14,7 @@ pub fn script(command: &[String]) -> Result<String> {
     let folder = std::env::current_dir().context("the folder to run in")?;
     let mut script = format!("cd {} || exit 1\n", quoted(&folder.to_string_lossy()));
     for (name, value) in std::env::vars() {
-        if VARIABLES.iter().any(|beginning| name.starts_with(beginning)) {
+        if is_wanted(&name) {
             _ = writeln!(script, "export {name}={}", quoted(&value));
         }
     }
@@ -27,6 +27,12 @@ pub fn script(command: &[String]) -> Result<String> {
     Ok(script)
 }
 
+/// Whether a test may read a variable, and a shell can export it: cargo has some like `CARGO_BIN_EXE_kube-proxy`.
+fn is_wanted(name: &str) -> bool {
+    let is_of_shell = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.bytes().all(is_of_shell) && VARIABLES.iter().any(|beginning| name.starts_with(beginning))
+}
+
 /// A word as the shell reads it back.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -36,6 +42,12 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn a_variable_that_no_shell_can_export_is_left_out() {
+        assert!(is_wanted("CARGO_PKG_NAME") && is_wanted("KPRS_PATIENCE"));
+        assert!(!is_wanted("CARGO_BIN_EXE_kube-proxy") && !is_wanted("HOME"));
+    }
 
     #[test]
     fn a_word_is_the_same_after_the_shell_has_read_it() {

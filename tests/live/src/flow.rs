@@ -63,7 +63,7 @@ impl Flow {
         let heard = self
             .socket
             .send(b"who\n")
-            .and_then(|_| self.socket.recv(&mut answer));
+            .and_then(|_| lab::live::recv(&self.socket, &mut answer));
         match heard {
             Ok(count) => {
                 let text = String::from_utf8_lossy(&answer[..count]);

@@ -127,11 +127,10 @@ ip addr add 10.1.0.200/32 dev kube-ipvs0";
 
 /// What is there beside iptables' rules.
 fn others(lab: &Lab) -> String {
-    let look = "nft list tables | grep kube-proxy; ipset save; ip -o addr show dev kube-ipvs0";
-    let finished = lab.exec(NODE, &["sh", "-c", look]);
-    finished
-        .unwrap_or_else(|error| panic!("{}", error.chain()))
-        .stdout
+    shell(
+        lab,
+        "nft list tables | grep kube-proxy || true; ipset save; ip -o addr show dev kube-ipvs0 || true",
+    )
 }
 
 #[test]
@@ -185,6 +184,87 @@ fn cleanup_takes_what_other_modes_left_says_so_and_leaves_what_looks_alike() {
     );
     assert_eq!(others(&lab), before);
     assert_eq!(everything(&lab), rules_before);
+}
+
+/// The tables of legacy that the node has, both families'.
+fn tables_of_legacy(lab: &Lab) -> String {
+    shell(
+        lab,
+        "cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null || true",
+    )
+}
+
+/// Asking legacy's tools for a table makes it.
+#[test]
+fn cleanup_makes_no_table_by_looking() {
+    if !available(&["iptables-nft", "iptables-legacy", "ip6tables-legacy"]) {
+        return;
+    }
+    let lab = cluster::up("tables");
+    let before = tables_of_legacy(&lab);
+    run(&lab, &["--cleanup"]);
+    assert_eq!(tables_of_legacy(&lab), before);
+
+    shell(&lab, "iptables-legacy -t filter -N KUBE-SERVICES");
+    let before = tables_of_legacy(&lab);
+    assert!(run(&lab, &["--cleanup"]).contains("filter chain KUBE-SERVICES"));
+    assert_eq!(tables_of_legacy(&lab), before);
+}
+
+#[test]
+fn cleanup_without_rights_says_that_it_could_not_look_and_fails() {
+    if !available(&["iptables-nft", "iptables-legacy", "setpriv"]) {
+        return;
+    }
+    let lab = cluster::up("rights");
+    shell(&lab, LEFT_ON_LEGACY);
+    shell(&lab, "iptables-nft -t nat -N KUBE-SERVICES");
+    let before = everything(&lab);
+    let program = binary().to_string_lossy().into_owned();
+    let without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let words = [&without_rights[..], &[&program, "--cleanup"]].concat();
+    let finished = lab.exec(NODE, &words);
+    let finished = finished.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let said = &finished.stderr;
+    assert_eq!(finished.status.code(), Some(1), "{said}");
+    for unread in ["nf_tables, IPv4", "legacy, IPv4"] {
+        let words = format!("{unread}: the rules cannot be read");
+        assert!(said.contains(&words), "{words} is not in:\n{said}");
+    }
+    assert!(!said.contains("nothing to remove"), "{said}");
+    let of_sets = said.lines().filter(|line| line.contains("ipset"));
+    assert!(of_sets.count() <= 2, "each set has a line:\n{said}");
+    assert_eq!(everything(&lab), before);
+}
+
+/// Whatever it was that is there: what cannot be seen, or not be removed, is no success.
+#[test]
+fn cleanup_without_tools_says_what_stays_and_fails() {
+    if !available(&["iptables-nft", "iptables-legacy", "nft", "unshare"]) {
+        return;
+    }
+    let lab = cluster::up("toolless");
+    let program = binary().to_string_lossy().into_owned();
+    let cleanup = || {
+        // A mount of nobody else's hides them.
+        let hidden = format!("mount -t tmpfs none /usr/sbin && exec {program} --cleanup");
+        let finished = lab.exec(NODE, &["unshare", "--mount", "sh", "-c", &hidden]);
+        let finished = finished.unwrap_or_else(|error| panic!("{}", error.chain()));
+        (finished.status.code(), finished.stderr)
+    };
+    let (code, said) = cleanup();
+    assert_eq!(code, Some(0), "there is nothing:\n{said}");
+
+    shell(&lab, "iptables-nft -t filter -N KUBE-FORWARD");
+    let (code, said) = cleanup();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no iptables-nft to remove them"), "{said}");
+
+    shell(&lab, "nft delete table ip filter");
+    shell(&lab, LEFT_ON_LEGACY);
+    let (code, said) = cleanup();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no iptables-legacy that works"), "{said}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Client {
         if self.socket.send_to(b"who", to).is_err() {
             return String::new();
         }
-        match self.socket.recv(&mut answer) {
+        match lab::live::recv(&self.socket, &mut answer) {
             Ok(count) => String::from_utf8_lossy(&answer[..count]).into_owned(),
             Err(_) => String::new(),
         }

@@ -12,6 +12,12 @@ use model::Family;
 use std::thread;
 use std::time::Duration;
 
+/// So many services that their load takes a dozen steps.
+const FIRST: usize = 1200;
+/// The same for those that come later.
+const LATER: usize = 2400;
+/// How long the daemon writes nothing, at most, while it has something to write.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than the daemon's period of repairs: what it wants to write, it has written by then.
 const SEVERAL_PERIODS: Duration = Duration::from_secs(3);
 
@@ -62,35 +68,49 @@ fn killed_during_its_first_load_again_and_again_it_gets_there() {
     }
     let (lab, manifests) = (cluster::up("first"), Manifests::new());
     manifests.put("web.json", &web(4));
-    manifests.put("crowd.json", &crowd(400));
+    manifests.put("crowd.json", &crowd(FIRST));
     let setup = Setup::new(&lab, NODE, &manifests);
     // Steps are of a hundred services, so a kill in the middle leaves some services whole and others not begun.
-    let midway = killed_again_and_again(&setup, 400);
+    let midway = killed_again_and_again(&setup, FIRST);
     assert!(midway > 0, "every kill came before or after the load");
     let daemon = setup.start();
     web_answers(&lab, &daemon);
-    all_services_there(&lab, 400);
+    all_services_there(&lab, FIRST);
 
     // The same for a later load, now that there is traffic to lose.
     let prober = on_web(&lab);
     daemon.kill();
-    manifests.put("crowd.json", &crowd(700));
-    let midway = killed_again_and_again(&setup, 700);
+    manifests.put("crowd.json", &crowd(LATER));
+    let midway = killed_again_and_again(&setup, LATER);
     assert!(midway > 0, "every kill came before or after the load");
     let _daemon = setup.start();
-    all_services_there(&lab, 700);
+    all_services_there(&lab, LATER);
     all_answered(prober, 200);
 }
 
-/// Starts and kills the daemon after ever longer pauses, until the load is done; how often that left it half done.
+/// Starts and kills the daemon after ever more commits, until the load is done; how often that left it half done.
 fn killed_again_and_again(setup: &Setup<'_>, count: usize) -> usize {
     let (mut midway, mut begun) = (0, 0);
-    for pause in (50..2000).step_by(75) {
+    let mut watch = watch(setup.lab);
+    for most in 1..20 {
         let daemon = setup.start();
-        thread::sleep(Duration::from_millis(pause));
+        let mut seen = 0;
+        // A machine that is slow or fast kills it at the same place, more or less.
+        while seen < most {
+            let more = watch
+                .wait(PATIENCE)
+                .expect("few commits fit into the socket")
+                .len();
+            if more == 0 {
+                // There was no more to write.
+                break;
+            }
+            seen += more;
+        }
         daemon.kill();
         let there = crowd_there(setup.lab);
-        println!("killed after {pause} ms: {there} of {count}");
+        println!("killed after {seen} commits: {there} of {count}");
+        commits(&mut watch);
         if there == count {
             break;
         }

@@ -5,6 +5,7 @@ use lab::Lab;
 use live::cluster::{NODE, up};
 use live::daemon::{Setup, Want, binary};
 use live::manifests::{Manifests, node, service, slice};
+use live::random::Random;
 use model::{Family, PerFamily};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -13,24 +14,6 @@ use std::process::Command;
 const SEQUENCES: usize = 40;
 const CHANGES: u64 = 5;
 const SERVICES: u64 = 8;
-
-/// Numbers that are the same in every run (Knuth's MMIX multiplier and increment).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        let count = u64::try_from(of.len()).expect("few");
-        of[usize::try_from(self.below(count)).expect("few")]
-    }
-}
 
 fn random_service(random: &mut Random, number: u64) -> Value {
     let name = format!("svc-{number}");
@@ -128,7 +111,7 @@ fn random_changes_on_the_live_kernel_end_in_the_rules_made_from_scratch() {
     let (lab, manifests) = (up("sequence"), Manifests::new());
     manifests.put("node.json", &[node(NODE, &["192.168.50.238"])]);
     let daemon = Setup::new(&lab, NODE, &manifests).start();
-    let mut random = Random(20);
+    let mut random = Random::new(20);
     for sequence in 0..SEQUENCES {
         for _ in 0..CHANGES {
             change(&mut random, &manifests);

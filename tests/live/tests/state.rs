@@ -403,6 +403,20 @@ fn dns(pod: &str) -> Vec<Value> {
     vec![node(NODE, &["192.168.50.238"]), service, slice]
 }
 
+/// A socket of the client's that keeps its port.
+fn udp_client(stage: &Stage) -> UdpSocket {
+    let open = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        socket
+    };
+    let opened = stage
+        .lab
+        .namespace(CLIENT)
+        .and_then(|namespace| namespace.run(open));
+    opened.unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
 #[test]
 fn no_flow_is_deleted_on_the_strength_of_remembered_objects() {
     if !available(&["iptables", "nft"]) {
@@ -423,21 +437,14 @@ fn no_flow_is_deleted_on_the_strength_of_remembered_objects() {
         stage.must(&argv)
     };
     rule("-A");
-    let open = || {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        socket
-    };
-    let client = stage
-        .lab
-        .namespace(CLIENT)
-        .and_then(|namespace| namespace.run(open));
-    let client = client.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let client = udp_client(&stage);
     let ask = || -> String {
         let mut answer = [0; 512];
         // A refusal is told by the next call.
         let sent = client.send_to(b"who", DNS);
-        let count = sent.and_then(|_| client.recv(&mut answer)).unwrap_or(0);
+        let count = sent
+            .and_then(|_| lab::live::recv(&client, &mut answer))
+            .unwrap_or(0);
         String::from_utf8_lossy(&answer[..count]).into_owned()
     };
     assert!(within(PATIENCE, || ask().contains("kube-dns-a1")).is_some());

@@ -116,6 +116,54 @@ fn strangers_rules_survive_a_hundred_syncs() {
     println!("100 changes in {:?}", begun.elapsed());
 }
 
+/// Rules of nftables in tables of iptables, which has no words for them: Tailscale writes such.
+const WITHOUT_WORDS: [&str; 6] = [
+    "add table ip filter",
+    "add chain ip filter INPUT { type filter hook input priority filter; }",
+    "add chain ip filter FORWARD { type filter hook forward priority filter; }",
+    "add chain ip filter ts-forward",
+    "add rule ip filter ts-forward meta mark set meta mark & 0xff00ffff ^ 0x00040000 comment \"stranger\"",
+    "add rule ip filter INPUT fib daddr type broadcast accept comment \"stranger\"",
+];
+
+#[test]
+fn rules_that_iptables_has_no_words_for_hold_up_nothing_and_stay() {
+    if !available(&["iptables", "nft"]) {
+        return;
+    }
+    let (lab, manifests) = (cluster::up("wordless"), Manifests::new());
+    let nft = |words: &[&str]| {
+        let words = [&["nft"], words].concat();
+        lab.must_exec(NODE, &words)
+            .unwrap_or_else(|error| panic!("{}", error.chain()))
+    };
+    for command in WITHOUT_WORDS {
+        nft(&[command]);
+    }
+    let guests = || {
+        nft(&["list", "table", "ip", "filter"])
+            .matches("stranger")
+            .count()
+    };
+    assert_eq!(guests(), 2);
+    manifests.put("web.json", &web(4));
+    let mut daemon = start(&lab, &manifests);
+    web_answers(&lab, &daemon);
+    for address in ["10.1.9.1", "10.1.9.2"] {
+        let mut objects = web(4);
+        objects.push(service("turning", address, 80, 8080));
+        manifests.put("web.json", &objects);
+        let is_in = || nft(&["list", "table", "ip", "filter"]).contains(address);
+        let took = within(Duration::from_secs(20), is_in);
+        assert!(took.is_some(), "{address} is not refused:\n{}", daemon.log());
+        assert_eq!(guests(), 2);
+        // A new process knows nothing and looks at everything.
+        daemon.kill();
+        daemon = start(&lab, &manifests);
+        web_answers(&lab, &daemon);
+    }
+}
+
 /// How long until the rules are whole again.
 fn repaired(lab: &Lab, whole: &str, daemon: &Daemon) -> Duration {
     let mut differences = String::new();

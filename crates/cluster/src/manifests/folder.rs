@@ -1,6 +1,7 @@
 //! What a folder of manifests says, reading by reading.
 //!
-//! * A file that becomes malformed keeps what it said before, with one warning until it changes again.
+//! * A file that becomes malformed keeps what it said before, with one warning; the same is said again with each doubling of how often
+//!   it was found, while somebody goes on writing to the file.
 //! * A file that goes takes its objects with it. A folder that goes does not, nor one that another is put in place of:
 //!   what was said stays until every file of the new one has been read and nobody is at any.
 //! * At the start nothing is complete while a file cannot be read, unless [`Folder::let_go`] says so.
@@ -8,6 +9,7 @@
 //!
 //! Objects are not kept, only hashes of their text: a file is read again for an object that another file had covered.
 
+use super::complaints::Complaints;
 use super::place::Place;
 use super::read::{FileReading, ManifestError, double, manifests_in, read_file, twice};
 use crate::{Kind, SourceEvent};
@@ -51,6 +53,8 @@ struct FileState {
     said: Option<BTreeMap<ObjectRef, u64>>,
     /// What was wrong at the last attempt.
     wrong: Option<String>,
+    /// What was said to be wrong since it was last whole.
+    complaints: Complaints,
 }
 
 /// What is not said is taken away from whoever has it. That is no answer to a file that is damaged at the start.
@@ -257,24 +261,29 @@ impl Folder {
         let first = known.is_none_or(|state| state.said.is_none());
         let state = self.files.entry(path.clone()).or_default();
         state.stamp = stamp;
-        let read = read_file::<FileReading>(path);
-        state.wrong = match &read {
-            Ok(file) => file.errors.first().map(|error| crate::chain(error)),
-            Err(error) => Some(crate::chain(error)),
+        let (read, errors) = match read_file::<FileReading>(path) {
+            Ok(mut file) => {
+                let errors = std::mem::take(&mut file.errors);
+                (Some(file), errors)
+            }
+            Err(error) => (None, vec![error]),
         };
-        match read {
-            Ok(file) if file.errors.is_empty() || first => {
-                let said = take_in(path, file, &self.told, fresh, say)?;
-                state.said = Some(said);
-            }
-            Ok(file) => {
-                for error in &file.errors {
-                    say(left_out(error, "; what this file said before stays in force"))?;
-                }
-            }
-            Err(ManifestError::Empty { .. }) if first => {}
-            Err(error) if first => say(left_out(&error, ""))?,
-            Err(error) => say(left_out(&error, "; what this file said before stays in force"))?,
+        state.wrong = errors.first().map(|error| crate::chain(error));
+        let consequence = if first {
+            ""
+        } else {
+            "; what this file said before stays in force"
+        };
+        // One that is just being made is empty for a moment.
+        let is_news = |error: &&ManifestError| !first || !matches!(error, ManifestError::Empty { .. });
+        let lines = errors.iter().filter(is_news);
+        let lines = lines.map(|error| format!("{}{consequence}", crate::chain(error)));
+        for line in state.complaints.heard(lines.collect()) {
+            say(SourceEvent::LeftOut(line))?;
+        }
+        if let Some(file) = read.filter(|_| first || errors.is_empty()) {
+            let said = take_in(path, file, &self.told, fresh, say)?;
+            state.said = Some(said);
         }
         Ok(Scan::News)
     }
@@ -347,10 +356,6 @@ impl Folder {
     }
 }
 
-fn left_out(error: &ManifestError, consequence: &str) -> SourceEvent {
-    SourceEvent::LeftOut(format!("{}{consequence}", crate::chain(error)))
-}
-
 /// Says what is odd in a file, keeps its objects for now (unless they were told already), and gives back their hashes.
 fn take_in<E>(
     path: &Arc<Path>,
@@ -359,9 +364,6 @@ fn take_in<E>(
     fresh: &mut Fresh,
     say: &mut dyn FnMut(SourceEvent) -> Result<(), E>,
 ) -> Result<BTreeMap<ObjectRef, u64>, E> {
-    for error in &file.errors {
-        say(left_out(error, ""))?;
-    }
     if !file.notes.is_empty() {
         say(SourceEvent::Notes(file.notes))?;
     }

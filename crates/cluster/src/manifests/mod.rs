@@ -2,6 +2,7 @@
 //!
 //! [`read_str`] and [`read_path`] read once, for tools; [`values_in`] keeps what the proxy does not look at. [`Source`] reads and watches, for the daemon.
 
+mod complaints;
 mod document;
 mod folder;
 mod place;

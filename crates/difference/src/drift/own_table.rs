@@ -136,6 +136,7 @@ impl Told<'_> {
             // The first is told of as a whole, the others follow when another's table is taken over.
             FrameStep::Make(_)
             | FrameStep::MakeAnew(_)
+            | FrameStep::Append(_)
             | FrameStep::DeleteChains(_)
             | FrameStep::DeleteSets(_) => {}
             FrameStep::Extend(frame) => {

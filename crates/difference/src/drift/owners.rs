@@ -10,6 +10,7 @@ use nftables::held::frontend_of;
 use nftables::names::{self, Kind, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Owners of the chains of iptables mode.
 pub(super) struct OfChains {
@@ -83,7 +84,7 @@ fn endpoints(port: &DesiredPort) -> BTreeSet<SocketAddr> {
 
 /// Owners of the elements of nftables mode.
 pub(super) struct OfElements {
-    frontends: BTreeMap<(Kind, Vec<Value>), String>,
+    frontends: BTreeMap<(Kind, Arc<[Value]>), String>,
     cluster_ips: BTreeMap<Value, String>,
     endpoints: BTreeMap<SocketAddr, String>,
 }
@@ -128,7 +129,7 @@ impl OfElements {
         if set == names::NODEPORT_IPS {
             return Owner::Node;
         }
-        let known = match (set, key.key.as_slice()) {
+        let known = match (set, &*key.key) {
             (names::CLUSTER_IPS, [address]) => self.cluster_ips.get(address),
             (names::HAIRPIN, [Value::Address(ip), _, _, Value::Port(port)]) => {
                 self.endpoints.get(&SocketAddr::new(*ip, *port))

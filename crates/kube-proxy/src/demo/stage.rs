@@ -79,6 +79,7 @@ impl Site {
                 cluster_cidr: None,
                 external_ip_allowed_cidrs: None,
             },
+            about: None,
         };
         let own: Vec<IpAddr> = node
             .interfaces

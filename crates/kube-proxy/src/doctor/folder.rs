@@ -139,6 +139,21 @@ fn is_sysctl(name: &str) -> bool {
     name.contains(['.', '/']) && name.chars().all(|c| c.is_ascii_graphic())
 }
 
+/// Routes with several next hops have a line for each of these.
+fn whole_routes<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in lines {
+        match all.last_mut().filter(|_| line.starts_with("nexthop ")) {
+            Some(route) => {
+                route.push(' ');
+                route.push_str(line);
+            }
+            None => all.push(line.to_owned()),
+        }
+    }
+    all
+}
+
 fn take(path: &Path, name: &str, kind: Kind, seen: &mut Seen) -> Result<()> {
     let largest = match kind {
         Kind::Rules | Kind::Objects => LARGEST,
@@ -174,7 +189,7 @@ fn take(path: &Path, name: &str, kind: Kind, seen: &mut Seen) -> Result<()> {
             seen.facts.sysctl.extend(all);
         }
         Kind::Routes => {
-            let read = HostFacts::read(&json!({"routes": lines().collect::<Vec<_>>()}))?;
+            let read = HostFacts::read(&json!({"routes": whole_routes(lines())}))?;
             seen.facts
                 .routes
                 .get_or_insert_default()
@@ -232,7 +247,9 @@ mod tests {
         );
         put(
             "ip-route.txt",
-            "default via 192.0.2.1 dev eth0\n10.244.1.0/24 dev cni0\n",
+            "default via 192.0.2.1 dev eth0\n10.244.1.0/24 dev cni0\n10.244.3.0/24 proto bird\n\tnexthop via 192.0.2.13 dev eth0 weight \
+             1\n\tnexthop via 192.0.2.14 dev eth0 weight 1\nlocal 192.0.2.11 dev eth0 table local proto kernel scope host src \
+             192.0.2.11\nbroadcast 192.0.2.255 dev eth0 table local proto kernel scope link\n",
         );
         put(
             "ip-rule.txt",
@@ -245,7 +262,7 @@ mod tests {
         put("notes.md", "hello");
         let seen = read(folder.path()).expect("it is read");
         assert_eq!(seen.facts.sysctl("net.ipv4.ip_forward"), Some("0"));
-        assert_eq!(seen.facts.routes.map(|routes| routes.len()), Some(2));
+        assert_eq!(seen.facts.routes.map(|routes| routes.len()), Some(5));
         assert_eq!(seen.facts.kernel.as_deref(), Some("5.15.0-127-generic"));
         let marks: Vec<_> = seen
             .facts

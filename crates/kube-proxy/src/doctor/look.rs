@@ -235,7 +235,7 @@ fn interfaces(seen: &mut Seen) {
 fn ways(seen: &mut Seen) {
     let lines = |all: Vec<String>| all.into_iter().map(serde_json::Value::String).collect::<Vec<_>>();
     let routes = routes::routes().map(|all| lines(all.iter().map(ToString::to_string).collect()));
-    let rules = routes::mark_rules().map(|all| lines(all.iter().map(ToString::to_string).collect()));
+    let rules = routes::rules().map(|all| lines(all.iter().map(ToString::to_string).collect()));
     let mut document = serde_json::Map::new();
     match routes {
         Ok(routes) => drop(document.insert("routes".to_owned(), routes.into())),

@@ -2,7 +2,8 @@
 
 use super::{Rules, Seen};
 use crate::input::dumps::family_of;
-use explain::doctor::{Backend, NotSeen, Saved, Weight};
+use crate::trace::{is_native, left_out_of};
+use explain::doctor::{Backend, NotSeen, Saved, Weight, lacks_filter};
 use explain::facts::HostFacts;
 use iptables::parse;
 use model::Family;
@@ -12,13 +13,33 @@ use nftables::listed::{Contents, Ruleset};
 pub(super) fn rules(seen: &mut Seen) -> Rules {
     let mut rules = Rules::default();
     let dumps = std::mem::take(&mut seen.dumps);
+    let mut left_out = Vec::new();
     let is_any_whole = dumps.is_empty() || dumps.iter().any(|(_, text)| is_whole(text));
     for (name, text) in dumps {
         if nftables::parse::form_of(&text).is_some() {
             native(&name, &text, seen, &mut rules);
         } else {
             let read = saved(&name, &text, seen);
+            left_out.extend(left_out_of(&text).map(|table| (name.clone(), table, read.family)));
             rules.saved.push(read);
+        }
+    }
+    for (name, table, family) in left_out {
+        let native = rules.native.as_ref();
+        let is_listed = native.is_some_and(|native| is_native(native, table, family));
+        seen.unseen.extend((!is_listed).then(|| {
+            damaged(
+                format!("table {table} of {name}"),
+                "iptables has no words for a rule in it; nft list ruleset has",
+            )
+        }));
+    }
+    for family in Family::ALL.into_iter().filter(|_| rules.native.is_none()) {
+        if lacks_filter(&rules.saved, family) {
+            seen.unseen.push(damaged(
+                format!("table filter of {family}"),
+                "it is not among the rules given, and kube-proxy that has chains in nat has some there",
+            ));
         }
     }
     if !is_any_whole && rules.native.is_none() {

@@ -10,7 +10,7 @@ use std::io::Write;
 struct ExplanationJson<'a> {
     /// The first line of the text.
     headline: String,
-    /// `yes`, `no`, `sometimes` or `not-ours`.
+    /// `yes`, `no`, `sometimes`, `not-ours` or `unknown`.
     reachable: &'static str,
     /// The share of connections that fails, 0 to 1; absent where it is not known.
     failing: Option<f64>,
@@ -78,6 +78,7 @@ fn convert(answer: &Explanation) -> ExplanationJson<'_> {
         Reach::No => ("no", Some(1.0)),
         Reach::Fails(share) => ("sometimes", Some(share)),
         Reach::NotOurs => ("not-ours", None),
+        Reach::Unknown => ("unknown", None),
     };
     let of = |is_remark: bool| {
         let findings = answer.findings.iter();

@@ -23,6 +23,7 @@ pub struct Dumps {
 /// Names the file, and the line that is no rule.
 pub fn read(files: &[String]) -> Result<Dumps> {
     let mut dumps = Dumps::default();
+    let mut left_out = Vec::new();
     for file in files {
         let text = trace::read_dump(file)?;
         if nftables::parse::form_of(&text).is_some() {
@@ -35,6 +36,11 @@ pub fn read(files: &[String]) -> Result<Dumps> {
             bail!("{file}: a second dump of {family} rules");
         }
         *slot = Some(trace::rules_of(file, &text, family)?);
+        left_out.extend(trace::left_out_of(&text).map(|table| (file, table, family)));
+    }
+    let none = listed::Ruleset::default();
+    for (file, table, family) in left_out {
+        trace::ensure_is_native(dumps.native.as_ref().unwrap_or(&none), file, table, family)?;
     }
     Ok(dumps)
 }

@@ -102,7 +102,7 @@ impl ServerArgs {
         let mut snapshot = Snapshot::new();
         for document in self.ask(|_| Vec::new())?.documents {
             let decoded = object::decode(document);
-            super::tell("note", &decoded.notes);
+            super::tell("note", None, &decoded.notes);
             for object in decoded.objects {
                 snapshot.apply(Change::Apply(object));
             }

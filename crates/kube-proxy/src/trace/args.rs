@@ -75,7 +75,8 @@ pub struct PacketArgs {
 /// Real packets instead of one that is thought of.
 #[derive(Clone, Debug, Args)]
 pub struct LiveArgs {
-    /// Follow real packets of this host as they pass, rule by rule, as `nf_tables` tells it. Needs root.
+    /// Follow real packets of this host as they pass, rule by rule, as the kernel tells it: `nf_tables`, or where
+    /// iptables-legacy keeps the rules, its target TRACE, by rules in table raw that go at the end. Needs root.
     #[arg(long, help_heading = "Real packets", conflicts_with_all = ["packets", "mark", "evaluated"])]
     pub live: bool,
     /// End after so many packets.

@@ -44,6 +44,11 @@ pub(crate) fn short_rule_text(host: &Host, family: Family, place: &Place) -> Str
         Some(comment) => format!("{words} # {comment}").trim_start().to_owned(),
         None => words,
     };
+    shortened(words)
+}
+
+/// Text of which a table shows no more than this: a dump may have a word of any length, and to wrap it takes long.
+pub(super) fn shortened(words: String) -> String {
     match words.char_indices().nth(RULE_LENGTH) {
         Some((end, _)) => format!("{}...", &words[..end]),
         None => words,

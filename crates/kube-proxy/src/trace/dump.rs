@@ -1,7 +1,7 @@
 //! Rules out of files: of iptables, of nftables as text or as JSON, told apart by their content.
 
 use anyhow::{Context, Result, bail, ensure};
-use iptables::ast::Ruleset;
+use iptables::ast::{Ruleset, TableName};
 use iptables::parse::Opaque;
 use model::Family;
 use nftables::listed;
@@ -15,14 +15,49 @@ use std::io::Read;
 /// Names the file that could not be read, or what in it is no rule.
 pub(super) fn host(files: &[String], family: Family) -> Result<Host> {
     let mut host = Host::default();
+    let mut left_out = Vec::new();
     for file in files {
         let text = read_dump(file)?;
-        match nftables::parse::form_of(&text) {
-            Some(_) => add_native(&mut host.native, file, &text)?,
-            None => add_saved(&mut host, file, &text, family)?,
+        if nftables::parse::form_of(&text).is_some() {
+            add_native(&mut host.native, file, &text)?;
+        } else {
+            add_saved(&mut host, file, &text, family)?;
+            left_out.extend(left_out_of(&text).map(|table| (file, table)));
         }
     }
+    for (file, table) in left_out {
+        ensure_is_native(&host.native, file, table, family)?;
+    }
     Ok(host)
+}
+
+/// The tables that `iptables-save` says it leaves out, since they have rules that it has no words for.
+pub(crate) fn left_out_of(text: &str) -> impl Iterator<Item = TableName> {
+    text.lines().filter_map(iptables::parse::left_out)
+}
+
+/// Whether a table of this name is among those of nftables.
+pub(crate) fn is_native(native: &listed::Ruleset, table: TableName, family: Family) -> bool {
+    let of = listed::TableFamily::of(family);
+    native.table(of, table.as_str()).is_some()
+}
+
+/// A table that `iptables-save` leaves out has to be in another dump: its rules decide as those of any other.
+///
+/// # Errors
+/// When it is not.
+pub(crate) fn ensure_is_native(
+    native: &listed::Ruleset,
+    file: &str,
+    table: TableName,
+    family: Family,
+) -> Result<()> {
+    ensure!(
+        is_native(native, table, family),
+        "{file} leaves out table {table}, which has rules that iptables has no words for: give what nft list ruleset \
+         prints as well"
+    );
+    Ok(())
 }
 
 /// Adds the tables of the text of an `nft list ruleset`.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
 use kernel::native::{self, Elements, ListError};
 use kernel::probe::{Choice, NoTools, Probe, Tools};
-use kernel::{LiveKernel, RuleKernel, Scope};
+use kernel::{LiveKernel, RuleKernel, Scope, TRACE_TABLES};
 use model::Family;
 use nftables::listed::{Contents, Ruleset};
 use path::{Host, HostInterface, LocalAddresses};
@@ -53,7 +53,7 @@ fn add_iptables(host: &mut Host, probe: Probe, family: Family) -> Result<()> {
 }
 
 /// The tables of nftables; `None` without the tool that lists them, which is said.
-fn native_tables() -> Result<Option<Ruleset>> {
+pub(super) fn native_tables() -> Result<Option<Ruleset>> {
     let listed = match native::list() {
         Ok(listed) => listed,
         Err(ListError::NotInstalled) => {
@@ -66,6 +66,9 @@ fn native_tables() -> Result<Option<Ruleset>> {
     };
     let mut ruleset =
         nftables::parse::ruleset(&listed.json).context("cannot read what nft -j list ruleset prints")?;
+    ruleset
+        .tables
+        .retain(|table| !table.name.starts_with(TRACE_TABLES));
     if listed.elements == Elements::LeftOut {
         anstream::eprintln!(
             "note: this host's sets are too large to be listed: what hangs on their elements stays open; \

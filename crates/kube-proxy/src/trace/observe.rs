@@ -1,35 +1,39 @@
 //! `kube-proxy trace --live`: real packets, followed through the rules of this host as they pass.
 //!
-//! [`PacketWatch`] tells which rules a packet met; [`rulebook`] gives each its words, [`names`] knows the objects,
-//! [`check`] compares with what [`path::trace`] says, [`tell`] prints. Nothing is left behind: the table that asks the
-//! kernel for traces is owned by a socket of this process (ADR 62).
+//! A [`source`] tells which rules a packet met; [`rulebook`] or [`numbered`] gives each its words, [`names`] knows the
+//! objects, [`check`] compares with what [`path::trace`] says, [`tell`] prints. Nothing is left behind: the table that asks
+//! `nf_tables` for traces is owned by a socket of this process (ADR 62), and for legacy there is a watchdog (ADR 64).
 
 mod check;
 mod names;
+mod numbered;
 mod rulebook;
+mod source;
+mod stop;
 mod tell;
 
 use super::args::{Form, PacketArgs, TraceArgs};
 use super::{dump, live};
 use crate::failure::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
-use check::Check;
+use check::{Check, Hosts};
+use kernel::Traced;
 use kernel::passage::Passage;
-use kernel::probe::{Choice, Probe, Tools};
-use kernel::{Backend, PacketWatch, Share, Traced};
 use model::{Family, Protocol};
 use names::Names;
 use path::Host;
-use rulebook::{Rulebook, Witnessed};
+use rulebook::Witnessed;
+use source::{Asked, Source, Words};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Packets that are traced in a second, for each protocol and direction: with more, tracing would be a load of its own.
-const RATE: u64 = 100;
 /// How often a look is taken at whether it is time to end.
 const STEP: Duration = Duration::from_millis(100);
+
+/// Rules are not read anew more often than this: with many services that takes seconds.
+const READ_AT_MOST_EACH: Duration = Duration::from_secs(1);
 
 /// A packet that was followed to its end.
 struct Followed {
@@ -41,13 +45,15 @@ struct Followed {
     /// The interface it came in through, and the one it goes out through.
     interfaces: [Option<String>; 2],
     met: Vec<Witnessed>,
+    /// Whether these are the rules that there were while it passed.
+    certain: bool,
     check: Option<Check>,
 }
 
 /// Follows packets until there were enough, or the time is over.
 ///
 /// # Errors
-/// When `nf_tables` cannot be asked, or rules could not be read.
+/// When the kernel cannot be asked, rules could not be read, or something stays behind.
 pub(super) fn run(args: &TraceArgs, manifests: Option<&Path>, out: &mut dyn Write) -> Result<Answer> {
     ensure!(
         matches!(args.output, Form::Text | Form::Json),
@@ -59,31 +65,34 @@ pub(super) fn run(args: &TraceArgs, manifests: Option<&Path>, out: &mut dyn Writ
     );
     let names = manifests.map(Names::read).transpose()?.unwrap_or_default();
     let families = families(&args.packet)?;
-    refuse_legacy(&families)?;
-    let own = format!("kube-proxy-trace-{}", std::process::id());
+    let interfaces = kernel::addresses::interface_names().context("cannot read this host's interfaces")?;
+    let traced = traced(&args.packet, &interfaces)?;
+    let asked = Asked {
+        families: &families,
+        traced: &traced,
+        interface: args.packet.in_interface.as_deref(),
+        time: args.live.time,
+    };
+    let expected = expected(args, &families)?;
     let mut live = Live {
         args,
         names,
-        rulebook: Rulebook::read(&families, &own)?,
-        expected: expected(args, &families)?,
-        interfaces: kernel::addresses::interface_names().context("cannot read this host's interfaces")?,
+        source: Source::start(&asked)?,
+        expected,
+        interfaces,
         begun: Instant::now(),
         told: 0,
         disagreements: 0,
     };
-    let traced = live.traced()?;
-    let watch = PacketWatch::start(&families, &own, &traced, Share::PerSecond(RATE));
-    let mut watch =
-        watch.context("cannot ask nf_tables to trace packets; this needs root (CAP_NET_ADMIN)")?;
-    live.begun = Instant::now();
     anstream::eprintln!(
         "following up to {} packets for {:?}: {}",
         args.live.count,
         args.live.time,
         words(&args.packet)
     );
-    live.follow(&mut watch, out)?;
-    live.summary(&watch);
+    live.follow(out)?;
+    live.summary();
+    live.source.end()?;
     let found = live.disagreements > 0;
     Ok(if found { Answer::Findings } else { Answer::Clean })
 }
@@ -92,7 +101,7 @@ pub(super) fn run(args: &TraceArgs, manifests: Option<&Path>, out: &mut dyn Writ
 struct Live<'a> {
     args: &'a TraceArgs,
     names: Names,
-    rulebook: Rulebook,
+    source: Source,
     /// The rules to compare with, where those are others than this host's.
     expected: BTreeMap<Family, Host>,
     interfaces: BTreeMap<u32, String>,
@@ -102,50 +111,15 @@ struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// What the kernel is asked for: a rule for each protocol, since ports are those of a protocol.
-    fn traced(&self) -> Result<Vec<Traced>> {
-        let packet = &self.args.packet;
-        let in_interface = match &packet.in_interface {
-            None => None,
-            Some(name) => {
-                let found = self.interfaces.iter().find(|(_, known)| *known == name);
-                Some(
-                    *found
-                        .with_context(|| format!("--in-interface {name}: this host has none of that name"))?
-                        .0,
-                )
-            }
-        };
-        let one = |protocol: Option<Protocol>| Traced {
-            source: packet.from.map(|from| from.ip),
-            source_port: packet.from.and_then(|from| from.port),
-            destination: packet.to.map(|to| to.ip),
-            port: packet.to.and_then(|to| to.port),
-            protocol: protocol.map(Protocol::number),
-            in_interface,
-        };
-        let has_port = [packet.from, packet.to]
-            .iter()
-            .flatten()
-            .any(|side| side.port.is_some());
-        Ok(match packet.proto {
-            Some(protocol) => vec![one(Some(protocol.into()))],
-            None if has_port => Protocol::ALL
-                .into_iter()
-                .map(|protocol| one(Some(protocol)))
-                .collect(),
-            None => vec![one(None)],
-        })
-    }
-
-    fn follow(&mut self, watch: &mut PacketWatch, out: &mut dyn Write) -> Result<()> {
+    fn follow(&mut self, out: &mut dyn Write) -> Result<()> {
         let end = self.begun + self.args.live.time;
-        while self.told < self.args.live.count && Instant::now() < end {
+        while self.told < self.args.live.count && Instant::now() < end && !self.source.is_stopped() {
             let until = end.min(Instant::now() + STEP);
-            let passages = watch.wait(until).context("cannot read what nf_tables tells")?;
+            let passages = self.source.wait(until)?;
             self.tell(passages, out)?;
+            self.source.keep_up()?;
         }
-        let rest = watch.rest();
+        let rest = self.source.rest()?;
         self.tell(rest, out)
     }
 
@@ -169,50 +143,111 @@ impl Live<'_> {
         Ok(())
     }
 
-    fn followed(&mut self, passage: Passage) -> Result<Followed> {
+    fn followed(&mut self, mut passage: Passage) -> Result<Followed> {
         let family = Family::of(passage.before.destination);
-        let met = self.rulebook.words(family, &passage)?;
         let interfaces = [passage.in_interface, passage.out_interface];
         let interfaces = interfaces.map(|index| self.interfaces.get(&index?).cloned());
-        let host = self.expected.get(&family).or_else(|| self.rulebook.host(family));
-        let check = match (self.args.live.check, host) {
-            (true, Some(host)) => Some(check::check(host, &passage, interfaces[0].as_deref(), &met)),
-            _ => None,
-        };
+        let mut words = self.source.words(family, &mut passage)?;
+        let mut check = self.check(family, &passage, interfaces[0].as_deref(), &words);
+        // What changed since the rules were read, such as elements of a map, is no disagreement.
+        let is_expected = self.expected.contains_key(&family);
+        if matches!(check, Some(Check::Disagrees(_))) && !is_expected && self.source.renew(passage.began)? {
+            words = self.source.words(family, &mut passage)?;
+            check = self.check(family, &passage, interfaces[0].as_deref(), &words);
+        }
+        let Words { met, certain } = words;
         Ok(Followed {
             number: self.told,
             after: passage.began.saturating_duration_since(self.begun),
             passage,
             interfaces,
             met,
+            certain,
             check,
         })
     }
 
+    fn check(
+        &self,
+        family: Family,
+        passage: &Passage,
+        interface: Option<&str>,
+        words: &Words,
+    ) -> Option<Check> {
+        let own = self.source.host(family);
+        let expected = self.expected.get(&family).or(own);
+        let expected = expected.filter(|_| self.args.live.check)?;
+        if !words.certain {
+            return Some(Check::NotCompared("rules were changed while it passed"));
+        }
+        let seen = check::Followed {
+            passage,
+            interface,
+            met: &words.met,
+            tells_of_native: self.source.tells_of_native(),
+        };
+        Some(check::check(Hosts { expected, own }, &seen))
+    }
+
     /// The last lines, beside what was asked for.
-    fn summary(&self, watch: &PacketWatch) {
+    fn summary(&self) {
         match self.told {
             0 => anstream::eprintln!(
                 "no packet came by that fits. Those of connections that the fast path of a network card or of a flow table carries are not seen"
             ),
             told => anstream::eprintln!("{told} packets followed"),
         }
-        if watch.losses() > 0 {
+        if self.source.losses() > 0 {
             anstream::eprintln!(
                 "warning: the kernel had more to tell than could be taken, {} times (ENOBUFS): ways may have gaps; narrow it down with --from, --to and --proto",
-                watch.losses()
+                self.source.losses()
             );
         }
-        if watch.strangers() > 0 {
+        if self.source.strangers() > 0 {
             anstream::eprintln!(
                 "note: {} steps of other packets were told and left out: somebody else traces as well, or their beginnings were lost",
-                watch.strangers()
+                self.source.strangers()
             );
         }
         if self.args.live.check {
             anstream::eprintln!("{} took a way that trace does not give", self.disagreements);
         }
     }
+}
+
+/// What the kernel is asked for: a rule for each protocol, since ports are those of a protocol.
+fn traced(packet: &PacketArgs, interfaces: &BTreeMap<u32, String>) -> Result<Vec<Traced>> {
+    let in_interface = match &packet.in_interface {
+        None => None,
+        Some(name) => {
+            let found = interfaces.iter().find(|(_, known)| *known == name);
+            Some(
+                *found
+                    .with_context(|| format!("--in-interface {name}: this host has none of that name"))?
+                    .0,
+            )
+        }
+    };
+    let one = |protocol: Option<Protocol>| Traced {
+        source: packet.from.map(|from| from.ip),
+        source_port: packet.from.and_then(|from| from.port),
+        destination: packet.to.map(|to| to.ip),
+        port: packet.to.and_then(|to| to.port),
+        protocol: protocol.map(Protocol::number),
+        in_interface,
+    };
+    let has_port = [packet.from, packet.to]
+        .iter()
+        .flatten()
+        .any(|side| side.port.is_some());
+    Ok(match packet.proto {
+        Some(protocol) => vec![one(Some(protocol.into()))],
+        None if has_port => Protocol::ALL
+            .into_iter()
+            .map(|protocol| one(Some(protocol)))
+            .collect(),
+        None => vec![one(None)],
+    })
 }
 
 /// What is followed, in words.
@@ -253,25 +288,12 @@ fn expected(args: &TraceArgs, families: &[Family]) -> Result<BTreeMap<Family, Ho
     }
     let of = |family: &Family| {
         let mut host = dump::host(&args.dump, *family)?;
+        host.native.forget_what_moves();
+        // Packets may have been followed when the dump was taken.
+        numbered::without_ours(host.rules.get_mut(*family));
         live::add_addresses(&mut host)?;
         args.add_facts(&mut host);
         Ok((*family, host))
     };
     families.iter().map(of).collect()
-}
-
-/// Rules of iptables-legacy are not in `nf_tables`, which alone tells of packets here.
-fn refuse_legacy(families: &[Family]) -> Result<()> {
-    let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
-    for family in families {
-        let Ok(probe) = Probe::new(&tools, Choice::Detect) else {
-            return Ok(());
-        };
-        ensure!(
-            probe.backend != Backend::Legacy || !live::has_iptables_rules(probe, *family)?,
-            "this host's rules are kept by iptables-legacy, and nf_tables, which tells of packets, does not know them; \
-             what these rules make of a packet is told by trace without --live"
-        );
-    }
-    Ok(())
 }

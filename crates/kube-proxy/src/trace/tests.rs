@@ -113,6 +113,36 @@ fn text_fits_the_width_it_is_given() {
 }
 
 #[test]
+fn a_word_of_any_length_is_cut_in_the_table_of_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.txt");
+    let word = "(".repeat(9_000);
+    let rules =
+        format!("\ttype filter hook forward priority 0; policy accept;\n\tmeta mark and {word} == 1 drop\n");
+    std::fs::write(&path, format!("table ip t {{\nchain c {{\n{rules}}}\n}}\n")).unwrap();
+    let dump = path.display().to_string();
+    let text = print(&[
+        "--from",
+        "10.0.0.1",
+        "--to",
+        "10.0.0.2:80",
+        "--in-interface",
+        "eth0",
+        "--dump",
+        &dump,
+    ]);
+    let table = text
+        .split_once("\nWay 1 of")
+        .unwrap()
+        .0
+        .split_once(" WAY ")
+        .unwrap()
+        .1;
+    let ways = text.matches("\nWay ").count();
+    assert!(table.matches('(').count() <= ways * 2 * 2_000, "{ways}");
+}
+
+#[test]
 fn ways_beyond_the_wanted_number_are_listed_and_not_told() {
     let dump = dump("policy");
     let of_two = |full: &str| {

@@ -64,11 +64,11 @@ impl Page<'_> {
             table.add_row([
                 (number + 1).to_string(),
                 describe::chance(way.state.chance),
-                claims(&self.answer.claims(way)),
+                describe::shortened(claims(&self.answer.claims(way))),
                 way.translated
                     .map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
                 describe::source_change(&way.source),
-                describe::end(&way.end),
+                describe::shortened(describe::end(&way.end)),
             ]);
         }
         table

@@ -109,7 +109,7 @@ impl Host {
                         "the mode is nftables, and the dump is of iptables: give what nft list ruleset prints"
                     );
                 };
-                let listed = native.table(table_family(family), TABLE).cloned();
+                let listed = native.table(TableFamily::of(family), TABLE).cloned();
                 // A dump of one family's table is no dump of a host that lacks the other's.
                 let is_wanted = listed.is_some() || !world.desired.get(family).services.is_empty();
                 Ok(is_wanted.then_some(Held::OwnTable { listed }))
@@ -152,13 +152,6 @@ fn observed(family: Family) -> Result<Option<Seen>> {
     }
 }
 
-fn table_family(family: Family) -> TableFamily {
-    match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    }
-}
-
 /// The table in `nft`'s words, for what netlink's reading has no words for; `None` without the tool.
 pub(super) fn listed(family: Family) -> Option<listed::Table> {
     let list = kernel::native::list().ok()?;
@@ -167,7 +160,7 @@ pub(super) fn listed(family: Family) -> Option<listed::Table> {
         let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
         sets.for_each(|set| set.elements = Contents::NotListed);
     }
-    ruleset.table(table_family(family), TABLE).cloned()
+    ruleset.table(TableFamily::of(family), TABLE).cloned()
 }
 
 fn of_dump(family: Family, rules: Ruleset) -> Chains {

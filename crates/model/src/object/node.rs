@@ -3,7 +3,7 @@
 use super::reading::{Reading, is_subdomain};
 use super::{Converted, Object, Scope, raw};
 use crate::NodeFacts;
-use crate::address::{parse_ip, parse_net};
+use crate::address::{parse_ip, parse_net, why_no_service_cidr};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -142,13 +142,25 @@ pub fn convert_service_cidr(cidr: &raw::ServiceCidr) -> Converted {
         };
         Object::ServiceCidr(ServiceCidr {
             name: Arc::from(name),
-            cidrs: nets(&mut reading, &texts, "spec.cidrs"),
+            cidrs: service_nets(&mut reading, &texts),
         })
     });
     Converted {
         object,
         notes: reading.finish(),
     }
+}
+
+fn service_nets(reading: &mut Reading, texts: &[(usize, &String)]) -> Box<[IpNet]> {
+    let path = "spec.cidrs";
+    let mut good = Vec::new();
+    for (i, text) in texts {
+        match parse_net(text).as_ref().and_then(why_no_service_cidr) {
+            Some(reason) => reading.bad(format_args!("{path}[{i}]"), text, reason),
+            None => good.push((*i, *text)),
+        }
+    }
+    nets(reading, &good, path)
 }
 
 fn nets(reading: &mut Reading, texts: &[(usize, &String)], path: &str) -> Box<[IpNet]> {

@@ -2,7 +2,7 @@
 
 use super::reading::{Reading, is_label};
 use super::{Converted, Object, Scope, raw};
-use crate::address::{parse_ip, parse_net, why_no_cluster_ip, why_no_destination};
+use crate::address::{parse_ip, parse_net, why_no_cluster_ip, why_no_destination, why_no_load_balancer};
 use crate::{Affinity, Balancing, Family, PerFamily, Policy, Protocol, ServiceName};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -309,7 +309,10 @@ fn load_balancer_ips(reading: &mut Reading, service: &raw::Service) -> Box<[IpAd
         match (mode.map(String::as_str), parse_ip(text)) {
             (_, None) if text.is_empty() => {}
             (_, None) => reading.bad(format_args!("{path}[{i}].ip"), text, "is no IP address"),
-            (None | Some("VIP"), Some(ip)) => ips.push(ip),
+            (None | Some("VIP"), Some(ip)) => match why_no_load_balancer(ip) {
+                None => ips.push(ip),
+                Some(reason) => reading.bad(format_args!("{path}[{i}].ip"), text, reason),
+            },
             (Some("Proxy"), Some(_)) => {}
             (Some(other), Some(_)) => {
                 reading.bad(

@@ -136,7 +136,45 @@ fn a_service_is_served_without_the_addresses_that_it_cannot_have() {
     }
 }
 
-/// Control.md 5.1.
+/// What a host says to itself is no load balancer's and no cluster IP's.
+#[test]
+fn loopback_is_taken_by_no_load_balancer_and_no_service_cidr() {
+    let ingress =
+        ["127.0.0.1", "198.51.100.7", "::1", "0.0.0.0", "::ffff:127.0.0.2"].map(|ip| json!({ "ip": ip }));
+    let (service, notes) = service(json!({
+        "kind": "Service", "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"clusterIP": "10.0.0.1", "type": "LoadBalancer", "ports": [{"port": 10256}]},
+        "status": {"loadBalancer": {"ingress": ingress}},
+    }));
+    assert_eq!(service.load_balancer_ips.to_vec(), ips(["198.51.100.7"]));
+    assert_eq!(notes.len(), 4, "{notes:?}");
+    assert!(
+        notes[0].contains("status.loadBalancer.ingress[0].ip"),
+        "{notes:?}"
+    );
+
+    let nets = [
+        "0.0.0.0/0",
+        "10.96.0.0/12",
+        "127.8.0.0/16",
+        "127.0.0.1/32",
+        "::/0",
+        "::1/128",
+        "fd00:1::/112",
+    ];
+    let decoded = decode(
+        json!({"kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1",
+        "metadata": {"name": "d"}, "spec": {"cidrs": nets}}),
+    );
+    let [Object::ServiceCidr(cidr)] = &decoded.objects[..] else {
+        panic!("{:?}", decoded.objects);
+    };
+    let kept: Vec<String> = cidr.cidrs.iter().map(ToString::to_string).collect();
+    assert_eq!(kept, ["10.96.0.0/12", "fd00:1::/112"]);
+    assert_eq!(decoded.notes.len(), 5, "{:?}", decoded.notes);
+}
+
+/// Of another proxy, headless, without a cluster IP, a name in DNS: for these there is nothing to serve.
 #[test]
 fn services_that_are_not_ours_are_skipped_with_the_reason() {
     let skipped = |labels: Value, spec: Value| {

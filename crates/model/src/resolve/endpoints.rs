@@ -98,11 +98,34 @@ struct Printed([u8; 56]);
 impl Printed {
     fn of(address: SocketAddr) -> Printed {
         let mut text = [0; 56];
+        if let SocketAddr::V4(address) = address {
+            let mut end = 0;
+            for (value, after) in address.ip().octets().into_iter().zip(*b"...:") {
+                end = put(u16::from(value), &mut text, end);
+                text[end] = after;
+                end += 1;
+            }
+            put(address.port(), &mut text, end);
+            return Printed(text);
+        }
         // Zeros come before every character, so that a text comes before those that it begins.
         write!(&mut text[..], "{address}")
             .expect("invariant: an address and port have less than 56 characters");
         Printed(text)
     }
+}
+
+/// Writes a number in decimal, and says where it ends. With the formatter of the library, this was two fifths of the time that
+/// a list of 1,000 endpoints took to resolve.
+fn put(number: u16, text: &mut [u8; 56], mut end: usize) -> usize {
+    let digit = |value: u16| b"0123456789"[usize::from(value % 10)];
+    let powers = [10_000, 1_000, 100, 10].into_iter();
+    for power in powers.skip_while(|power| number < *power) {
+        text[end] = digit(number / power);
+        end += 1;
+    }
+    text[end] = digit(number);
+    end + 1
 }
 
 /// Lower is better.
@@ -114,4 +137,30 @@ fn preference<'a>(endpoint: &Listed<'a>) -> (bool, bool, bool, &'a Arc<str>) {
         !conditions.serving,
         endpoint.slice,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    proptest! {
+        #[test]
+        fn what_is_compared_is_the_text(ip: IpAddr, port: u16) {
+            let address = SocketAddr::new(ip, port);
+            let mut text = [0; 56];
+            write!(&mut text[..], "{address}").expect("there is room");
+            prop_assert_eq!(Printed::of(address).0, text);
+        }
+    }
+
+    #[test]
+    fn every_number_is_written_as_the_library_writes_it() {
+        for number in 0..=u16::MAX {
+            let mut text = [0; 56];
+            let end = put(number, &mut text, 0);
+            assert_eq!(text[..end], *number.to_string().as_bytes());
+        }
+    }
 }

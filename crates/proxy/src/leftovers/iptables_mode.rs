@@ -5,8 +5,8 @@ use crate::start::cleanup::{self, CleanupError, Removed};
 use iptables::ast::{ChainName, TableName};
 use iptables::names::{Owner, StaticChain, is_ipvs_modes, owner_of};
 use kernel::leftovers::has_chain;
-use kernel::probe::{Choice, Probe, Tools, has_legacy_tables};
-use kernel::{Backend, LiveKernel, RuleKernel, Scope};
+use kernel::probe::{Probe, Tools, has_legacy_tables};
+use kernel::{Backend, LiveKernel, RuleKernel, Scope, SocketError};
 use model::Family;
 
 /// The chains of nat in which packets get an endpoint and a mark.
@@ -20,11 +20,11 @@ pub(super) fn remove(family: Family, outcome: &mut Outcome) {
         if backend == Backend::Legacy && !has_legacy_tables(family) {
             continue;
         }
-        let probe = Probe::new(&tools, Choice::Use(backend)).ok();
+        let probe = Probe::untried(&tools, backend).ok();
         let Some(probe) = probe.filter(|probe| probe.families.get(family).is_ok()) else {
-            let services = StaticChain::Services.name();
-            if backend == Backend::NfTables && has_chain(family, TableName::Nat, &services).unwrap_or(false) {
-                outcome.failures.push(LeftoverError::NoTools { family });
+            // Of legacy nothing can be seen without its tools; `--cleanup` says so, a running proxy need not again and again.
+            if backend == Backend::NfTables {
+                outcome.failures.extend(unremovable(family));
             }
             continue;
         };
@@ -33,6 +33,31 @@ pub(super) fn remove(family: Family, outcome: &mut Outcome) {
             Err(error) => outcome.failures.push(error.into()),
         }
     }
+}
+
+/// Rules of iptables mode in `nf_tables`, which can be seen where there are no tools to remove them with.
+pub(crate) fn unremovable(family: Family) -> Option<LeftoverError> {
+    match has_any_chain(family) {
+        Ok(false) => None,
+        Ok(true) => Some(LeftoverError::NoTools { family }),
+        Err(source) => Some(LeftoverError::Thing {
+            what: format!("rules of iptables mode ({family})"),
+            source,
+        }),
+    }
+}
+
+/// Whether a chain of kube-proxy's alone is there: somebody may have taken out some of them.
+fn has_any_chain(family: Family) -> Result<bool, SocketError> {
+    for chain in StaticChain::ALL {
+        for table in chain.tables() {
+            let is_ours = owner_of(*table, chain.as_str()) == Owner::Ours;
+            if is_ours && has_chain(family, *table, &chain.name())? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// A packet that these rules have marked is still to get its source rewritten by them, since the mark need not be this

@@ -1,10 +1,10 @@
 //! `--cleanup`: takes out exactly what kube-proxy wrote, of every mode, from both backends and both families.
 
-use crate::leftovers::{self, LeftoverError, Outcome};
+use crate::leftovers::{self, LeftoverError, Outcome, iptables_mode};
 use iptables::ast::{Chain, ChainName, Rule, TableName, Target};
 use iptables::names::{OwnChain, Owner, is_ipvs_modes, is_services, owner_of};
 use iptables::plan::Step;
-use kernel::probe::{Choice, Probe, Tools};
+use kernel::probe::{Probe, Tools, has_legacy_tables};
 use kernel::{Backend, CommitError, LiveKernel, ObserveError, RuleKernel, Scope};
 use model::Family;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
     /// They could not be read.
-    #[error("{backend}, {family}: the rules cannot be read")]
+    #[error("{backend}, {family}: the rules cannot be read, so none were removed")]
     Unread {
         /// Whose.
         backend: Backend,
@@ -53,24 +53,32 @@ pub fn clean_up() -> Vec<LeftoverError> {
         leftovers::sets(family, &mut outcome);
     }
     leftovers::interface(&mut outcome);
+    leftovers::traces(&mut outcome);
     outcome.tell();
     outcome.failures
 }
 
 fn clean_up_backend(tools: &Tools, backend: Backend, outcome: &mut Outcome) {
-    let Ok(probe) = Probe::new(tools, Choice::Use(backend)) else {
-        tracing::info!(%backend, "no tools of this backend, nothing to remove");
-        return;
-    };
-    let families = probe.families.clone();
-    let mut kernel = LiveKernel::new(probe);
+    // Tools are not tried: that would make legacy's tables where there are none.
+    let kernel = Probe::untried(tools, backend).map(LiveKernel::new);
+    let mut kernel = kernel.ok();
     for family in Family::ALL {
-        if let Err(reason) = families.get(family) {
-            tracing::info!(%backend, %family, %reason, "nothing to remove");
+        let by_tools = kernel
+            .as_mut()
+            .filter(|kernel| kernel.probe().families.get(family).is_ok());
+        let Some(kernel) = by_tools else {
+            let failure = match backend {
+                Backend::NfTables => iptables_mode::unremovable(family),
+                Backend::Legacy => has_legacy_tables(family).then_some(LeftoverError::Unseen { family }),
+            };
+            if failure.is_none() {
+                tracing::info!(%backend, %family, "no tools of this backend, nothing to remove");
+            }
+            outcome.failures.extend(failure);
             continue;
-        }
+        };
         let ours = |table, chain: &str| owner_of(table, chain) == Owner::Ours || is_ipvs_modes(table, chain);
-        match remove(&mut kernel, family, &[Scope::Everything], ours) {
+        match remove(kernel, family, &[Scope::Everything], ours) {
             Ok(removed) if removed.is_empty() => {
                 tracing::info!(%backend, %family, "there were no rules of kube-proxy");
             }

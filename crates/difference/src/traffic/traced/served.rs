@@ -76,19 +76,12 @@ pub(super) fn of_rules(rules: &Ruleset) -> Vec<Served> {
 
 /// By kube-proxy's table of a family, of either layout.
 pub(super) fn of_tables(native: &listed::Ruleset, family: Family) -> Vec<Served> {
-    let Some(table) = native.table(table_family(family), TABLE) else {
+    let Some(table) = native.table(TableFamily::of(family), TABLE) else {
         return Vec::new();
     };
     let mut all = of_own(table);
     all.extend(of_upstreams(table));
     all
-}
-
-fn table_family(family: Family) -> TableFamily {
-    match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    }
 }
 
 fn elements<'a>(table: &'a Table, set: &str) -> &'a [Element] {
@@ -252,7 +245,7 @@ pub(crate) fn pods(rules: &Ruleset, native: &listed::Ruleset, family: Family) ->
         _ => None,
     });
     of_marks.or_else(|| short_circuit(rules)).or_else(|| {
-        let table = native.table(table_family(family), TABLE)?;
+        let table = native.table(TableFamily::of(family), TABLE)?;
         let statements = table
             .chains
             .iter()
@@ -303,7 +296,7 @@ pub(super) fn node_port_addresses(rules: &Ruleset, native: &listed::Ruleset, fam
             Some(Is::Equal(net)) if net.prefix_len() == net.max_prefix_len() => Some(net.addr()),
             _ => None,
         });
-    let table = native.table(table_family(family), TABLE).into_iter();
+    let table = native.table(TableFamily::of(family), TABLE).into_iter();
     let of_table = table
         .flat_map(|table| elements(table, names::NODEPORT_IPS))
         .filter_map(|element| match &element.key {

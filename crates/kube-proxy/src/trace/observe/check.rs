@@ -3,15 +3,21 @@
 //! Rules are compared by table, chain and words: a rule that was put in or taken out elsewhere shifts numbers, and
 //! changes nothing for this packet.
 
+mod rule;
+#[cfg(test)]
+mod tests;
+
 use super::rulebook::{Witness, Witnessed};
 use crate::trace::describe;
 use iptables::ast::TableName;
 use kernel::PacketView;
 use kernel::passage::{Passage, Seen};
 use model::{Family, Origin, Packet, Protocol};
+use nftables::listed::{RuleText, TableFamily};
 use path::{Answer, Detail, Host, Source, Step, Way};
+use rule::Rule;
 use std::net::SocketAddr;
-use traced::{Event, Name, Place};
+use traced::{Event, Place};
 
 /// What came of a comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,23 +30,12 @@ pub(super) enum Check {
     NotCompared(&'static str),
 }
 
-/// A rule that is met, by what it is known by.
-#[derive(Clone, Debug, PartialEq)]
-struct Rule {
-    table: Name,
-    chain: Name,
-    text: String,
-}
-
 /// A way that `trace` gives.
 struct Expected {
     rules: Vec<Meeting>,
     /// It stands for others that end alike: see [`thrown_again`].
     stands_for_others: bool,
 }
-
-/// Most rules of one throw of a die.
-const THROW: usize = 8;
 
 /// A rule on a way that `trace` gives.
 struct Meeting {
@@ -49,41 +44,70 @@ struct Meeting {
     perhaps: bool,
 }
 
-/// Compares a packet's way with what `trace` says over these rules.
-pub(super) fn check(host: &Host, passage: &Passage, interface: Option<&str>, met: &[Witnessed]) -> Check {
+/// Rules to compare with, and those that the packet could meet.
+#[derive(Clone, Copy)]
+pub(super) struct Hosts<'a> {
+    pub(super) expected: &'a Host,
+    /// This host.
+    pub(super) own: Option<&'a Host>,
+}
+
+/// A packet as it was followed.
+pub(super) struct Followed<'a> {
+    pub(super) passage: &'a Passage,
+    /// The interface it came in through.
+    pub(super) interface: Option<&'a str>,
+    pub(super) met: &'a [Witnessed],
+    /// Whether it is told what a packet meets in tables of nftables.
+    pub(super) tells_of_native: bool,
+}
+
+/// Compares a packet's way with what `trace` says over the rules that are expected.
+pub(super) fn check(hosts: Hosts<'_>, followed: &Followed<'_>) -> Check {
+    let host = hosts.expected;
+    let &Followed {
+        passage,
+        interface,
+        met,
+        tells_of_native,
+    } = followed;
     let packet = match packet(passage, interface) {
         Ok(packet) => packet,
         Err(why) => return Check::NotCompared(why),
     };
+    if passage.has_gaps {
+        return Check::NotCompared(
+            "the kernel had more to tell than could be taken, and steps of it may be missing",
+        );
+    }
     // NAT is asked once for a connection: what it said is not to be seen in a later packet, nor in the first one sent again.
-    let asked = met.iter().any(|one| one.translates);
-    if passage.is_first == Some(false)
-        || !asked && passage.seen != Seen::Dropped && translates(host, packet.family())
-    {
+    let translates = |host: &Host| translates(host, packet.family());
+    let asked = met.iter().any(|one| one.translates) || passage.seen == Seen::Dropped;
+    // Where this host has nobody to ask, that nobody was asked says nothing of the packet.
+    let would_be_asked = translates(host) && hosts.own.is_some_and(translates);
+    if passage.is_first == Some(false) || !asked && would_be_asked {
         return Check::NotCompared("it is not the first packet of its connection");
     }
-    let mut seen = Vec::new();
-    for one in met {
-        match &one.what {
-            Witness::Rule { text, .. } => seen.push(Rule {
-                table: one.table.clone(),
-                chain: one.chain.clone(),
-                text: text.clone(),
-            }),
-            Witness::Gone { .. } => return Check::NotCompared("a rule that it met is not there any more"),
-            Witness::Policy { .. } => {}
-        }
-    }
+    let seen = match rules_of(met) {
+        Ok(seen) => seen,
+        Err(why) => return Check::NotCompared(why),
+    };
     let answer = path::trace(host, &packet, Detail::Met);
-    let ways: Vec<Expected> = answer
+    let mut ways: Vec<Expected> = answer
         .ways
         .iter()
         .map(|way| expected(host, &answer, way))
         .collect();
+    if !tells_of_native {
+        let is_told = |one: &Meeting| TableName::from_word(one.rule.table.as_str()).is_some();
+        for way in &mut ways {
+            way.rules.retain(is_told);
+        }
+    }
     let mut nearest: Option<(usize, String)> = None;
     for (way, expected) in answer.ways.iter().zip(&ways) {
-        let difference =
-            difference(expected, &ways, &seen).or_else(|| end(way, passage).map(|why| (seen.len(), why)));
+        let difference = difference(expected, (host, &ways), &seen)
+            .or_else(|| end(way, passage).map(|why| (seen.len(), why)));
         match difference {
             None => {
                 return Check::Agrees {
@@ -101,12 +125,35 @@ pub(super) fn check(host: &Host, passage: &Passage, interface: Option<&str>, met
     Check::Disagrees(nearest.map_or_else(|| "trace gives no way".to_owned(), |(_, why)| why))
 }
 
-/// Whether there are chains that translate.
+/// The rules that were met.
+fn rules_of(met: &[Witnessed]) -> Result<Vec<Rule>, &'static str> {
+    let mut seen = Vec::new();
+    for one in met {
+        match &one.what {
+            Witness::Rule { text, .. } => seen.push(Rule {
+                table: one.table.clone(),
+                chain: one.chain.clone(),
+                text: text.clone(),
+            }),
+            Witness::Gone { .. } | Witness::NoSuchRule { .. } => {
+                return Err("a rule that it met is not there any more");
+            }
+            Witness::Policy(_) | Witness::EmptyChain => {}
+        }
+    }
+    Ok(seen)
+}
+
+/// Whether there are chains that translate packets of a family.
 fn translates(host: &Host, family: Family) -> bool {
     let nat = host.rules.get(family).tables.get(&TableName::Nat);
     let has_rules = nat.is_some_and(|table| table.chains.values().any(|chain| !chain.rules.is_empty()));
-    let native = host.native.tables.iter().flat_map(|table| &table.chains);
-    let mut bases = native.filter_map(|chain| chain.base.as_ref());
+    let own = TableFamily::of(family);
+    let tables = host.native.tables.iter();
+    let seeing = tables.filter(|table| table.family == own || table.family == TableFamily::Inet);
+    let mut bases = seeing
+        .flat_map(|table| &table.chains)
+        .filter_map(|chain| chain.base.as_ref());
     has_rules || bases.any(|base| &*base.kind == "nat")
 }
 
@@ -136,7 +183,7 @@ fn packet(passage: &Passage, interface: Option<&str>) -> Result<Packet, &'static
 }
 
 /// How far a way is the one that was seen, and what differs then; `None` when it is that one.
-fn difference(way: &Expected, all: &[Expected], seen: &[Rule]) -> Option<(usize, String)> {
+fn difference(way: &Expected, all: (&Host, &[Expected]), seen: &[Rule]) -> Option<(usize, String)> {
     let (mut at, mut next) = (0, 0);
     while let Some(one) = way.rules.get(next) {
         if seen.get(at) == Some(&one.rule) {
@@ -144,8 +191,8 @@ fn difference(way: &Expected, all: &[Expected], seen: &[Rule]) -> Option<(usize,
             next += 1;
         } else if one.perhaps {
             next += 1;
-        } else if let Some((again, behind)) = thrown_again(way, all, (&seen[at..], next)) {
-            at += again;
+        } else if let Some(behind) = thrown_again(way, all, (seen.get(at), next)) {
+            at += 1;
             next = behind;
         } else {
             return Some((at, unlike(seen.get(at), Some(&one.rule))));
@@ -154,24 +201,46 @@ fn difference(way: &Expected, all: &[Expected], seen: &[Rule]) -> Option<(usize,
     (at < seen.len()).then(|| (at, unlike(seen.get(at), None)))
 }
 
-/// A die that is thrown until it shows an endpoint is one way for `trace`, and the kernel tells every throw. How many rules
-/// of `seen` are left behind when the packet is back at a rule that it met before, and what comes behind that rule.
-fn thrown_again(way: &Expected, all: &[Expected], (seen, next): (&[Rule], usize)) -> Option<(usize, usize)> {
-    if !way.stands_for_others {
+/// A die that is thrown until it shows an endpoint is one way for `trace`, and the kernel tells every throw: the place on the
+/// way behind a rule that was met in place of the endpoint's.
+fn thrown_again(
+    way: &Expected,
+    (host, all): (&Host, &[Expected]),
+    (seen, next): (Option<&Rule>, usize),
+) -> Option<usize> {
+    let rule = seen?;
+    let [.., leads, die] = way.rules.get(..next)? else {
+        return None;
+    };
+    if !way.stands_for_others || !die.rule.text.contains("numgen ") {
         return None;
     }
-    let is_known = |rule: &Rule| {
-        all.iter()
-            .any(|way| way.rules.iter().any(|one| one.rule == *rule))
-    };
-    let mut throw = seen
-        .iter()
-        .take(THROW)
-        .take_while(|rule| is_known(rule))
-        .enumerate();
-    throw.find_map(|(index, rule)| {
-        let before = way.rules[..next].iter().rposition(|one| one.rule == *rule)?;
-        Some((index + 1, before + 1))
+    if leads.rule == *rule {
+        return Some(next - 1);
+    }
+    if die.rule == *rule {
+        return Some(next);
+    }
+    let parts = |c: char| c.is_whitespace() || c == ',';
+    let is_side = |word: &str| die.rule.text.split(parts).any(|side| side == word);
+    // Rules of a slot that remember a client, and forget it when nobody is there, are on no way.
+    let is_of_a_way = |one: &Meeting| !one.perhaps && one.rule.chain == rule.chain;
+    let is_empty_slot =
+        is_side(rule.chain.as_str()) && !all.iter().any(|way| way.rules.iter().any(is_of_a_way));
+    // When the last throw showed nobody, slots are asked one by one.
+    let is_last_resort = rule.chain == leads.rule.chain && rule.text.rsplit(' ').next().is_some_and(is_side);
+    ((is_empty_slot || is_last_resort) && has(host, rule)).then_some(next)
+}
+
+/// Whether a rule is among those of the host's tables.
+fn has(host: &Host, rule: &Rule) -> bool {
+    let mut tables = host.native.tables.iter();
+    let table = tables.find(|table| rule.table == table.title().as_str());
+    let chain = table.and_then(|table| table.chain(rule.chain.as_str()));
+    let mut rules = chain.iter().flat_map(|chain| &chain.rules);
+    rules.any(|one| {
+        let text = RuleText(one).to_string();
+        *rule == Rule { text, ..rule.clone() }
     })
 }
 

@@ -1,27 +1,25 @@
 //! The words of rules by their handles: what the kernel tells of a packet are handles.
 
+use super::READ_AT_MOST_EACH;
 use crate::trace::{describe, live};
 use anyhow::{Context as _, Result};
-use iptables::ast::TableName;
+use iptables::ast::{ChainName, TableName};
 use kernel::passage::{Met, Passage, What};
 use kernel::{PacketView, rule_handles};
 use model::Family;
 use nftables::listed::TableFamily;
 use path::Host;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-use traced::{Hook, Name, Place};
-
-/// Rules are not read anew more often than this: with many services that takes seconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+use std::time::Instant;
+use traced::{Hook, Name, Place, Policy};
 
 /// This host's rules, and their handles.
 pub(super) struct Rulebook {
-    /// Our own table, which is none of the host's rules.
-    own: String,
     hosts: BTreeMap<Family, Host>,
     handles: BTreeMap<(TableFamily, String, String), Vec<u64>>,
+    /// When the last reading of the rules began, and when it was done.
     read: Instant,
+    done: Instant,
 }
 
 /// A rule or policy that a packet met, in the words of those who list it.
@@ -51,18 +49,22 @@ pub(super) enum Witness {
     },
     /// A rule that is not in its chain any more.
     Gone { handle: u64, verdict: String },
-    /// A policy; `true` where an empty chain accepts, which is not worth a line.
-    Policy { accepts: bool, boring: bool },
+    /// A rule of legacy with a number that its chain does not have.
+    NoSuchRule { number: u32 },
+    /// A policy.
+    Policy(Policy),
+    /// The policy of an empty chain, which accepts: not worth a line.
+    EmptyChain,
 }
 
 impl Rulebook {
     /// Reads this host's rules.
-    pub(super) fn read(families: &[Family], own: &str) -> Result<Rulebook> {
+    pub(super) fn read(families: &[Family]) -> Result<Rulebook> {
         let mut book = Rulebook {
-            own: own.to_owned(),
             hosts: families.iter().map(|family| (*family, Host::default())).collect(),
             handles: BTreeMap::new(),
             read: Instant::now(),
+            done: Instant::now(),
         };
         book.read_anew()?;
         Ok(book)
@@ -77,7 +79,7 @@ impl Rulebook {
     pub(super) fn words(&mut self, family: Family, passage: &Passage) -> Result<Vec<Witnessed>> {
         let is_stale = |found: &[Witnessed]| found.iter().any(|one| matches!(one.what, Witness::Gone { .. }));
         let found = self.looked_up(family, passage)?;
-        if !is_stale(&found) || self.read.elapsed() < PATIENCE {
+        if !is_stale(&found) || self.done.elapsed() < READ_AT_MOST_EACH {
             return Ok(found);
         }
         // Rules came since they were read.
@@ -85,13 +87,24 @@ impl Rulebook {
         self.looked_up(family, passage)
     }
 
+    /// Reads the rules anew, unless that was done since the packet of this time came. Whether they were.
+    pub(super) fn renew(&mut self, came: Instant) -> Result<bool> {
+        let is_older = self.read < came;
+        if is_older {
+            self.read_anew()?;
+        }
+        Ok(is_older)
+    }
+
     fn read_anew(&mut self) -> Result<()> {
+        self.read = Instant::now();
         self.handles.clear();
         for (family, host) in &mut self.hosts {
             *host = live::host(*family)?;
-            host.native.tables.retain(|table| *table.name != *self.own);
+            // The packet that is told of may have put its own client in.
+            host.native.forget_what_moves();
         }
-        self.read = Instant::now();
+        self.done = Instant::now();
         Ok(())
     }
 
@@ -104,12 +117,14 @@ impl Rulebook {
             let chain: Name = met.chain.as_str().into();
             hook = self.hook(family, &table, met).or(hook);
             let what = match &met.what {
-                What::Policy { accepts } => Witness::Policy {
-                    accepts: *accepts,
-                    boring: *accepts && self.is_empty(family, &table, &chain),
-                },
+                What::Policy { accepts: true } if self.is_empty(family, &table, &chain) => {
+                    Witness::EmptyChain
+                }
+                What::Policy { accepts: true } => Witness::Policy(Policy::Accept),
+                What::Policy { accepts: false } => Witness::Policy(Policy::Drop),
+                What::Step { .. } => continue,
                 What::Rule { handle, verdict } => {
-                    let place = self.place(met, *handle, (&table, &chain))?;
+                    let place = self.place(family, met, *handle, (&table, &chain))?;
                     self.rule(family, place, *handle, verdict)
                 }
             };
@@ -146,11 +161,7 @@ impl Rulebook {
 
     /// The table as `trace` calls it: iptables' by its word alone, those of nftables with their family.
     fn table(&self, family: Family, met: &Met) -> Name {
-        let own = match family {
-            Family::V4 => TableFamily::Ip,
-            Family::V6 => TableFamily::Ip6,
-        };
-        let is_of_iptables = met.family == own
+        let is_of_iptables = met.family == TableFamily::of(family)
             && TableName::from_word(&met.table).is_some_and(|table| {
                 let rules = self.hosts.get(&family).map(|host| host.rules.get(family));
                 rules.is_some_and(|rules| rules.tables.contains_key(&table))
@@ -164,18 +175,11 @@ impl Rulebook {
 
     /// The hook, where the chain is a base chain.
     fn hook(&self, family: Family, table: &Name, met: &Met) -> Option<Hook> {
-        const ALL: [Hook; 5] = [
-            Hook::Prerouting,
-            Hook::Input,
-            Hook::Forward,
-            Hook::Output,
-            Hook::Postrouting,
-        ];
         let word = match self.native_chain(family, table, &met.chain) {
             Some(chain) => chain.base.as_ref()?.hook.to_uppercase(),
             None => met.chain.clone(),
         };
-        ALL.into_iter().find(|hook| hook.as_str() == word)
+        Hook::ALL.into_iter().find(|hook| hook.as_str() == word)
     }
 
     fn translates(&self, family: Family, table: &Name, met: &Met) -> bool {
@@ -195,11 +199,21 @@ impl Rulebook {
     }
 
     /// A rule's place by its handle.
-    fn place(&mut self, met: &Met, handle: u64, (table, chain): (&Name, &Name)) -> Result<Option<Place>> {
+    fn place(
+        &mut self,
+        family: Family,
+        met: &Met,
+        handle: u64,
+        (table, chain): (&Name, &Name),
+    ) -> Result<Option<Place>> {
         let key = (met.family, met.table.clone(), met.chain.clone());
         if !self.handles.contains_key(&key) {
             let all = rule_handles(met.family, &met.table, &met.chain)
                 .with_context(|| format!("cannot list the rules of {table} {chain}"))?;
+            if all.len() != self.length(family, table, &met.chain) {
+                // The chain has changed since its rules were read: places would be those of other rules.
+                return Ok(None);
+            }
             self.handles.insert(key.clone(), all);
         }
         let index = self.handles[&key].iter().position(|one| *one == handle);
@@ -210,5 +224,18 @@ impl Rulebook {
             chain: chain.clone(),
             rule,
         }))
+    }
+
+    /// How many rules a chain had when they were read.
+    fn length(&self, family: Family, table: &Name, chain: &str) -> usize {
+        if let Some(chain) = self.native_chain(family, table, chain) {
+            return chain.rules.len();
+        }
+        let found = || {
+            let rules = self.hosts.get(&family)?.rules.get(family);
+            let table = rules.tables.get(&TableName::from_word(table.as_str())?)?;
+            table.chains.get(&ChainName::new(chain).ok()?)
+        };
+        found().map_or(0, |chain| chain.rules.len())
     }
 }

@@ -13,6 +13,7 @@ use model::Protocol;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use traced::Policy;
 
 /// Tells of a packet in a table of the rules it met.
 pub(super) fn text(
@@ -45,6 +46,12 @@ pub(super) fn text(
     table.add_rows(followed.met.iter().filter_map(row));
     text::write_table(out, &table)?;
     writeln!(out, "=> {}", end(followed, names))?;
+    if !followed.certain {
+        writeln!(
+            out,
+            "rules were changed while it passed: what it met may be told in the words of others"
+        )?;
+    }
     match &followed.check {
         None => {}
         Some(Check::Agrees { chance, ways }) => {
@@ -67,11 +74,12 @@ fn row(met: &Witnessed) -> Option<Row> {
             "?".to_owned(),
             format!("[rule with handle {handle}, which is not there any more: {verdict}]"),
         ),
-        Witness::Policy { boring: true, .. } => return None,
-        Witness::Policy { accepts, .. } => (
-            String::new(),
-            format!("policy {}", if *accepts { "ACCEPT" } else { "DROP" }),
+        Witness::NoSuchRule { number } => (
+            number.to_string(),
+            "[there is no rule of this number any more]".to_owned(),
         ),
+        Witness::EmptyChain => return None,
+        Witness::Policy(policy) => (String::new(), format!("policy {}", policy.as_str())),
     };
     Some(Row::from([
         met.hook.map(|hook| hook.to_string()).unwrap_or_default(),
@@ -149,6 +157,7 @@ pub(super) fn json(out: &mut dyn Write, followed: &Followed, names: &Names) -> i
             Seen::Dropped => "dropped",
             Seen::NoMore => "not-seen",
         },
+        "rules_certain": followed.certain,
         "check": followed.check.as_ref().map(check),
         "steps": steps,
     });
@@ -185,7 +194,9 @@ fn step(met: &Witnessed) -> Value {
             value["handle"] = json!(handle);
             value["verdict"] = json!(verdict);
         }
-        Witness::Policy { accepts, .. } => value["policy"] = json!(if *accepts { "ACCEPT" } else { "DROP" }),
+        Witness::NoSuchRule { number } => value["number"] = json!(number),
+        Witness::Policy(policy) => value["policy"] = json!(policy.as_str()),
+        Witness::EmptyChain => value["policy"] = json!(Policy::Accept.as_str()),
     }
     if let Some((_, to)) = met.marked {
         value["mark"] = json!(to);
