@@ -85,48 +85,23 @@ pub fn assemble_host(parts: Parts) -> Result<World, String> {
     put_together(parts, None)
 }
 
-fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, String> {
-    let Parts {
-        documents,
-        config,
-        mode: said_mode,
-        cluster_cidr,
-        node,
-        facts: host_facts,
-        addresses,
-        saved,
-        native,
-    } = parts;
-    let mut config = match config {
-        Some(config) => config,
-        None if host_facts.config.is_null() => of_cluster(&documents)?,
-        None => configuration(&host_facts.config)?,
-    };
-    config.mode = said_mode.map_or(config.mode, |mode| mode.to_string());
-    // Some defaults follow the mode.
-    config.fill_linux_defaults();
-    config.cluster_cidr = cluster_cidr.unwrap_or(config.cluster_cidr);
-    let (snapshot, objects, mut notes) = read(documents);
+fn put_together(mut parts: Parts, question: Option<&Question>) -> Result<World, String> {
+    let config = configured(&mut parts)?;
+    let (snapshot, objects, notes) = read(std::mem::take(&mut parts.documents));
     let asked = question.and_then(|question| question.node(&snapshot, &objects));
     let asked = asked.map(|name| name.to_string());
-    let (name, node_choice) = match node.or(asked) {
+    let (name, node_choice) = match parts.node.take().or(asked) {
         Some(name) => (name, NodeChoice::Asked),
-        None => likely_node(&snapshot, &config, &host_facts),
+        None => likely_node(&snapshot, &config, &parts.facts),
     };
-    let addresses_from = if addresses.is_empty() && host_facts.addresses().is_empty() {
+    let addresses_from = if parts.addresses.is_empty() && parts.facts.addresses().is_empty() {
         AddressesFrom::Node
     } else {
         AddressesFrom::Interfaces
     };
-    let facts = facts(&config, &name, &snapshot, &host_facts, addresses);
+    let facts = facts(&config, &name, &snapshot, &parts.facts, parts.addresses);
     let settings = config::settings(&config, &facts);
-    let desired = PerFamily::from_fn(|family| {
-        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, &settings);
-        notes.extend(new);
-        desired
-    });
-    notes.sort();
-    notes.dedup();
+    let (desired, notes) = resolved(&snapshot, &facts, &settings, notes);
     let mut world = World {
         snapshot,
         objects,
@@ -143,10 +118,41 @@ fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, Stri
         configured_mode: config.mode,
         host: Host::default(),
         rules: Rules::None,
-        host_facts,
+        host_facts: parts.facts,
     };
-    give_rules(&mut world, saved, native);
+    give_rules(&mut world, parts.saved, parts.native);
     Ok(world)
+}
+
+/// The configuration that holds: the one that was given, else the facts', else the cluster's own; with what was said apart.
+fn configured(parts: &mut Parts) -> Result<KubeProxyConfiguration, String> {
+    let mut config = match parts.config.take() {
+        Some(config) => config,
+        None if parts.facts.config.is_null() => of_cluster(&parts.documents)?,
+        None => configuration(&parts.facts.config)?,
+    };
+    config.mode = parts.mode.map_or(config.mode, |mode| mode.to_string());
+    // Some defaults follow the mode.
+    config.fill_linux_defaults();
+    config.cluster_cidr = parts.cluster_cidr.take().unwrap_or(config.cluster_cidr);
+    Ok(config)
+}
+
+/// What traffic should do, with the notes there were before and those that this adds.
+fn resolved(
+    snapshot: &Snapshot,
+    facts: &NodeFacts,
+    settings: &Settings,
+    mut notes: Vec<Note>,
+) -> (PerFamily<Desired>, Vec<Note>) {
+    let desired = PerFamily::from_fn(|family| {
+        let (desired, new) = Desired::from_snapshot(snapshot, family, facts, settings);
+        notes.extend(new);
+        desired
+    });
+    notes.sort();
+    notes.dedup();
+    (desired, notes)
 }
 
 /// A world as a running proxy has it: with nothing of objects but what the proxy itself reads, and its own rules.
@@ -156,14 +162,7 @@ pub fn assemble_running(
     settings: &Settings,
     configured_mode: &str,
 ) -> World {
-    let mut notes = Vec::new();
-    let desired = PerFamily::from_fn(|family| {
-        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, settings);
-        notes.extend(new);
-        desired
-    });
-    notes.sort();
-    notes.dedup();
+    let (desired, notes) = resolved(&snapshot, &facts, settings, Vec::new());
     let mut world = World {
         snapshot,
         objects: Objects::default(),

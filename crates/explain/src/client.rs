@@ -3,7 +3,7 @@
 use crate::asked::Asked;
 use crate::explanation::{Reach, Verdict};
 use crate::fate::{Ended, Fate, answer_words};
-use crate::finding::{Cause, Finding, Severity};
+use crate::finding::{Cause, Finding, Severity, Shown};
 use crate::sender::{SenderKind, Whose};
 use crate::world::{Mode, Rules};
 use model::note::Subject;
@@ -153,7 +153,7 @@ impl Asked<'_> {
             }
             Cause::NotTheNodesAddress | Cause::SeenFrom => Some("kubectl get nodes -o wide".to_owned()),
             Cause::SourceRange => of("service", " -o jsonpath='{.spec.loadBalancerSourceRanges}'"),
-            _ if is_of_endpoints(finding) => {
+            _ if is_of_slices(finding) => {
                 let name = service.as_ref()?;
                 let label = format!("kubernetes.io/service-name={}", name.name);
                 Some(format!(
@@ -171,30 +171,9 @@ fn service_of(object: &Subject) -> Option<ServiceName> {
     (object.kind == "Service").then(|| ServiceName::new(object.namespace.clone(), object.name.clone()))
 }
 
-/// Whether slices or pods are the matter, or where they are.
-fn is_of_endpoints(finding: &Finding) -> bool {
-    let is_named = finding
-        .objects
-        .iter()
-        .any(|object| ["EndpointSlice", "Pod"].contains(&object.kind));
-    is_named
-        || matches!(
-            finding.cause,
-            Cause::NoSelector
-                | Cause::NothingSelected
-                | Cause::NoSlices
-                | Cause::EmptySlices
-                | Cause::NotReady
-                | Cause::NoLocalEndpoints
-                | Cause::NodeName
-                | Cause::OnlyTerminating
-                | Cause::UnreadyPublished
-                | Cause::EndpointsObject
-                | Cause::StaleSlices
-                | Cause::TargetPortName
-                | Cause::TargetPortUndeclared
-                | Cause::SelectorTooWide
-                | Cause::PortNameMismatch
-                | Cause::PortProtocolMismatch
-        )
+/// Whether slices or pods are the matter, or where they are: by the kind of finding, or since it names some.
+fn is_of_slices(finding: &Finding) -> bool {
+    let mut objects = finding.objects.iter();
+    finding.cause.shown() == Shown::Slices
+        || objects.any(|object| ["EndpointSlice", "Pod"].contains(&object.kind))
 }

@@ -6,6 +6,7 @@ pub(crate) mod endpoints;
 pub(crate) mod foreign;
 pub(crate) mod gone;
 pub(crate) mod host;
+mod joined;
 pub(crate) mod keeper;
 pub(crate) mod node_address;
 pub(crate) mod odd;
@@ -13,6 +14,7 @@ pub(crate) mod pods;
 pub(crate) mod policy;
 pub(crate) mod reply;
 pub(crate) mod service;
+mod slices;
 
 pub(crate) use crate::finding::subject;
 use model::note::Subject;
