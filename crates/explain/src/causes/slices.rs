@@ -3,8 +3,8 @@
 use super::endpoints::{Looked, of_slice};
 use super::{keeper, listed, of_service, pods};
 use crate::finding::{Advice, Cause, Finding};
-use model::object::{Slice, SliceSkip};
 use model::NoteKind;
+use model::object::{Slice, SliceSkip};
 use std::collections::BTreeSet;
 
 /// The `addressType` of slices of host names.
