@@ -5,6 +5,7 @@ use crate::causes::odd::endpoints_object;
 use crate::causes::policy;
 use crate::fate::RuleLine;
 use crate::finding::{Advice, Cause, Finding, Severity};
+use crate::named;
 use crate::outside;
 use crate::question::{From, Question, To};
 use crate::sender::{Sender, SenderKind, Whose, sender};
@@ -146,12 +147,19 @@ impl Explanation {
 
 /// Answers a question.
 pub fn explain(world: &World, question: &Question) -> Explanation {
-    match &question.to {
+    let meant = match named::meant(world, question) {
+        Ok(meant) => meant,
+        Err(why) => return nowhere(world, question, None, *why),
+    };
+    let question = &meant.question;
+    let mut answer = match &question.to {
         To::Service(name, port) if outside::is_outside(world, &question.from) => {
             outside::explain(world, question, name, port.as_ref())
         }
         _ => ask(world, question),
-    }
+    };
+    answer.findings.extend(meant.taken);
+    answer
 }
 
 /// Answers a question about the very address that it names, or about a Service's cluster IP.
@@ -214,6 +222,9 @@ fn asked_words(question: &Question) -> (String, String) {
         To::Service(name, None) => name.to_string(),
         To::Service(name, Some(Port::Number(number))) => format!("{name} port {number}"),
         To::Service(name, Some(Port::Name(port))) => format!("{name} port {port}"),
+        To::Name(name, None) => name.to_string(),
+        To::Name(name, Some(Port::Number(number))) => format!("{name} port {number}"),
+        To::Name(name, Some(Port::Name(port))) => format!("{name} port {port}"),
         To::Address(ip, None) => ip.to_string(),
         To::Address(ip, Some(port)) => SocketAddr::new(*ip, *port).to_string(),
         To::NodePort(port) => format!("node port {port}"),

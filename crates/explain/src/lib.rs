@@ -20,6 +20,7 @@ pub mod facts;
 pub mod fate;
 pub mod finding;
 pub mod known;
+mod named;
 pub mod objects;
 mod outcome;
 mod outside;

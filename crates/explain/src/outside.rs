@@ -139,7 +139,7 @@ fn ways_in(
     of_port: impl Fn(&Known) -> bool,
 ) -> Vec<Known> {
     let mut all: Vec<Known> = Vec::new();
-    let asked = asked_family(question);
+    let asked = asked_family(world, question);
     let families = Family::ALL.into_iter();
     for family in families.filter(|family| asked.is_none_or(|asked| asked == *family)) {
         let known = world.known(family).into_iter();

@@ -1,6 +1,7 @@
 //! What is asked, as people write it.
 
 use crate::objects::{Objects, PodName};
+use model::object::{Node, Service};
 use model::snapshot::Snapshot;
 use model::{Protocol, ServiceName};
 use std::fmt;
@@ -45,6 +46,9 @@ pub enum From {
 pub enum To {
     /// A Service and one of its ports; without one, its only or first.
     Service(ServiceName, Option<Port>),
+    /// A name that does not say what it is the name of, and a port: a Service without its namespace, or a Node. The objects
+    /// say which.
+    Name(Arc<str>, Option<Port>),
     /// An address; without a port, the first that a Service has there.
     Address(IpAddr, Option<u16>),
     /// A node port, on the node's own address.
@@ -117,12 +121,14 @@ impl FromStr for To {
             ("localhost", Some(Port::Number(port))) => return Ok(To::Address(LOCALHOST, Some(*port))),
             _ => {}
         }
-        service_name(host).map(|name| To::Service(name, port)).ok_or_else(|| {
-            format!(
+        match service_name(host) {
+            Some(name) => Ok(To::Service(name, port)),
+            None if is_name(host) => Ok(To::Name(host.into(), port)),
+            None => Err(format!(
                 "{text:?} is no destination: give NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, \
-                 or node:NODEPORT"
-            )
-        })
+                 NODE:NODEPORT, or node:NODEPORT"
+            )),
+        }
     }
 }
 
@@ -134,7 +140,7 @@ fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
     let host = authority.rsplit('@').next().unwrap_or_default();
     let to: To = host.parse().map_err(|_| {
         format!(
-            "{host:?} of {scheme}://{rest} is no Service and no IP address (give --to NAMESPACE/SERVICE:PORT)"
+            "{host:?} of {scheme}://{rest} is no name and no IP address (give --to NAMESPACE/SERVICE:PORT)"
         )
     })?;
     let usual = match scheme.to_ascii_lowercase().as_str() {
@@ -144,6 +150,7 @@ fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
     };
     Ok(match to {
         To::Service(name, None) => To::Service(name, usual.map(Port::Number)),
+        To::Name(name, None) => To::Name(name, usual.map(Port::Number)),
         To::Address(ip, None) => To::Address(ip, usual),
         given => given,
     })
@@ -161,14 +168,14 @@ fn read_port(text: &str) -> Result<Port, String> {
     }
 }
 
-/// `namespace/name`, `name`, or `name.namespace`, with or without `.svc` and a cluster domain, as pods write it.
+/// `namespace/name`, or `name.namespace` with or without `.svc` and a cluster domain, as pods write it.
 fn service_name(text: &str) -> Option<ServiceName> {
     if let Some((namespace, name)) = text.split_once('/') {
         return (is_name(namespace) && is_name(name)).then(|| ServiceName::new(namespace, name));
     }
     let mut labels = text.trim_end_matches('.').split('.');
     let name = labels.next()?;
-    let namespace = labels.next().unwrap_or("default");
+    let namespace = labels.next()?;
     let rest = labels.next();
     let is_dns = matches!(rest, None | Some("svc"));
     (is_dns && is_name(name) && is_name(namespace)).then(|| ServiceName::new(namespace, name))
@@ -186,28 +193,51 @@ impl fmt::Display for PodName {
 }
 
 impl Question {
-    /// The node whose rules matter, as far as the question names one: the sender's.
+    /// The node whose rules matter, as far as the question names one: that of a Node's address which is asked for, else the
+    /// sender's.
     pub fn node(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
+        let of_target = self.asked_node(snapshot);
+        of_target.or_else(|| self.node_of_sender(snapshot, objects))
+    }
+
+    /// The Node that is asked for by an address or name of its own: it translates node ports there, whoever sends. An address
+    /// that is a Service's as well is translated where its clients are.
+    fn asked_node(&self, snapshot: &Snapshot) -> Option<Arc<str>> {
+        let node = match &self.to {
+            To::Address(ip, _) => {
+                let is_services = |service: &Service| {
+                    service.external_ips.contains(ip) || service.load_balancer_ips.contains(ip)
+                };
+                let node = snapshot.nodes().find(|node| node.addresses.contains(ip));
+                node.filter(|_| !snapshot.services().any(is_services))
+            }
+            To::Name(name, _) => {
+                let is_service = snapshot.services().any(|service| *service.name.name == **name);
+                snapshot.node(name).filter(|_| !is_service)
+            }
+            // `worker-2.example` may be either.
+            To::Service(name, _) => {
+                let node = snapshot.node(&format!("{}.{}", name.name, name.namespace));
+                node.filter(|_| snapshot.service(name).is_none())
+            }
+            To::NodePort(_) => None,
+        };
+        node.map(|node| node.name.clone())
+    }
+
+    /// The node that the sender is on.
+    pub(crate) fn node_of_sender(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
         let of_pod = |name: &PodName| objects.pod(name).and_then(|pod| pod.node.clone());
         let by_slices = |ip: IpAddr| {
             let endpoints = snapshot.slices().flat_map(|slice| &slice.endpoints);
             let mut of_ip = endpoints.filter(|endpoint| endpoint.ip == ip);
             of_ip.find_map(|endpoint| endpoint.node.clone())
         };
-        let by_address = |ip: IpAddr| {
-            let mut nodes = snapshot.nodes();
-            nodes
-                .find(|node| node.addresses.contains(&ip))
-                .map(|node| node.name.clone())
+        let first = |is_it: &dyn Fn(&&Node) -> bool| {
+            let node = snapshot.nodes().find(is_it);
+            node.map(|node| node.name.clone())
         };
-        let by_pod_cidr = |ip: IpAddr| {
-            let mut nodes = snapshot.nodes();
-            let holds = |cidr: &ipnet::IpNet| cidr.contains(&ip);
-            nodes
-                .find(|node| node.pod_cidrs.iter().any(holds))
-                .map(|node| node.name.clone())
-        };
-        let of_sender = match &self.from {
+        match &self.from {
             From::Name(name) => of_pod(name)
                 .or_else(|| objects.addresses_of(name).first().and_then(|ip| by_slices(*ip)))
                 .or_else(|| snapshot.node(&name.name).map(|node| node.name.clone())),
@@ -215,16 +245,11 @@ impl Question {
                 .pod_of(*ip)
                 .and_then(|pod| of_pod(&pod))
                 .or_else(|| by_slices(*ip))
-                .or_else(|| by_address(*ip))
-                .or_else(|| by_pod_cidr(*ip)),
+                .or_else(|| first(&|node| node.addresses.contains(ip)))
+                .or_else(|| first(&|node| node.pod_cidrs.iter().any(|cidr| cidr.contains(ip)))),
             From::NamedNode(name) => Some(name.clone()),
             From::Pod | From::Node | From::Outside => None,
-        };
-        // A node port's packet comes to the node that has the address.
-        of_sender.or_else(|| match &self.to {
-            To::Address(ip, _) => by_address(*ip),
-            To::Service(..) | To::NodePort(_) => None,
-        })
+        }
     }
 }
 
@@ -236,6 +261,7 @@ mod tests {
     fn destinations_are_read_as_people_write_them() {
         let service =
             |namespace: &str, name: &str, port| To::Service(ServiceName::new(namespace, name), port);
+        let name = |name: &str, port| To::Name(name.into(), port);
         let cases = [
             ("shop/cart", service("shop", "cart", None)),
             ("shop/cart:80", service("shop", "cart", Some(Port::Number(80)))),
@@ -243,7 +269,12 @@ mod tests {
                 "shop/cart:http",
                 service("shop", "cart", Some(Port::Name("http".to_owned()))),
             ),
-            ("cart", service("default", "cart", None)),
+            ("cart", name("cart", None)),
+            ("cart:80", name("cart", Some(Port::Number(80)))),
+            (
+                "worker-2.example.com:30080",
+                name("worker-2.example.com", Some(Port::Number(30080))),
+            ),
             ("cart.shop", service("shop", "cart", None)),
             (
                 "cart.shop.svc.cluster.local:80",
@@ -264,16 +295,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
         }
-        for text in [
-            "",
-            "a b",
-            "shop/cart:0",
-            "shop/cart:70000",
-            "cart.shop.pod",
-            "/",
-            "x/",
-            ":80",
-        ] {
+        for text in ["", "a b", "shop/cart:0", "shop/cart:70000", "/", "x/", ":80"] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
     }
@@ -300,6 +322,11 @@ mod tests {
                 To::Address("2001:db8::1".parse().expect("an address"), Some(53)),
             ),
             ("redis://cart.shop", service("shop", "cart", None)),
+            (
+                "http://worker-2:30080/",
+                To::Name("worker-2".into(), Some(Port::Number(30080))),
+            ),
+            ("https://cart", To::Name("cart".into(), Some(Port::Number(443)))),
             ("localhost:30080", To::Address([127, 0, 0, 1].into(), Some(30080))),
             (
                 "http://localhost:30080/",
@@ -309,7 +336,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
         }
-        for text in ["http://", "http://www.example.com/"] {
+        for text in ["http://", "http://a b/"] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
     }

@@ -229,6 +229,7 @@ impl Look<'_> {
                     || service.external_ips.contains(ip)
                     || service.load_balancer_ips.contains(ip)
             }
+            To::Name(name, _) => *service.name.name == **name,
             To::NodePort(port) => service.ports.iter().any(|one| one.node_port == Some(*port)),
         };
         self.world

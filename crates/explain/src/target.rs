@@ -3,10 +3,12 @@
 use crate::causes::service as service_causes;
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::known::{Kind, Known};
+use crate::named;
 use crate::question::{From, Port, Question, To};
 use crate::stand_in;
 use crate::world::World;
 use model::{Family, Protocol, ServiceName};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// Where a packet is sent.
@@ -41,6 +43,10 @@ pub enum Aim {
 /// What a question aims at.
 pub fn aim(world: &World, question: &Question) -> Aim {
     match &question.to {
+        To::Name(..) => match named::meant(world, question) {
+            Ok(meant) => aim(world, &meant.question),
+            Err(why) => nowhere(None, *why),
+        },
         To::Address(ip, port) => address(world, question, *ip, *port),
         To::NodePort(port) => node_port(world, question, *port),
         To::Service(name, port) => service(world, question, name, port.as_ref()),
@@ -96,7 +102,7 @@ fn node_port(world: &World, question: &Question, port: u16) -> Aim {
             .iter()
             .any(|known| known.kind == Kind::NodePort && known.port == port)
     };
-    let family = asked_family(question).or_else(|| Family::ALL.into_iter().find(has_it));
+    let family = asked_family(world, question).or_else(|| Family::ALL.into_iter().find(has_it));
     let family = family.unwrap_or(Family::V4);
     let primary = world.facts.node_ips.get(family).filter(|ip| !ip.is_loopback());
     let ip = primary.or_else(|| world.host_facts.primary_address(family));
@@ -111,12 +117,23 @@ fn node_port(world: &World, question: &Question, port: u16) -> Aim {
     address(world, question, ip, Some(port))
 }
 
-/// The family that the sender's address leaves.
-pub(crate) fn asked_family(question: &Question) -> Option<Family> {
-    match question.from {
-        From::Address(ip) | From::PodAddress(ip) => Some(Family::of(ip)),
-        _ => None,
-    }
+/// The family that the sender's addresses leave, where they leave one alone.
+pub(crate) fn asked_family(world: &World, question: &Question) -> Option<Family> {
+    let of_node = |name: &str| {
+        let node = world.snapshot.node(name);
+        node.map_or_else(Vec::new, |node| node.addresses.to_vec())
+    };
+    let addresses = match &question.from {
+        From::Address(ip) | From::PodAddress(ip) => vec![*ip],
+        From::Name(name) => match world.objects.addresses_of(name) {
+            none if none.is_empty() => of_node(&name.name),
+            some => some,
+        },
+        From::NamedNode(name) => of_node(name),
+        From::Pod | From::Node | From::Outside => Vec::new(),
+    };
+    let families: BTreeSet<Family> = addresses.into_iter().map(Family::of).collect();
+    families.first().copied().filter(|_| families.len() == 1)
 }
 
 fn service(world: &World, question: &Question, name: &ServiceName, port: Option<&Port>) -> Aim {
@@ -128,14 +145,17 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     }
     let service = world.snapshot.service(name).expect("asked for above");
     let of_family = |family: Family| *service.cluster_ips.get(family);
-    let asked = asked_family(question);
+    let asked = asked_family(world, question);
     let family = asked.or_else(|| {
         Family::ALL
             .into_iter()
             .find(|family| of_family(*family).is_some())
     });
     let Some(ip) = family.and_then(of_family) else {
-        return nowhere(Some(name), service_causes::no_address(world, name, asked));
+        return nowhere(
+            Some(name),
+            service_causes::no_address(world, name, question, asked),
+        );
     };
     let fits = |found: &&model::object::ServicePort| {
         question
@@ -181,7 +201,7 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
 
 /// A Service that no object describes: by the comments of the host's rules.
 fn by_rules(world: &World, question: &Question, name: &ServiceName, port: Option<&Port>) -> Aim {
-    let family = asked_family(question);
+    let family = asked_family(world, question);
     let families = Family::ALL
         .into_iter()
         .filter(|one| family.is_none_or(|family| family == *one));

@@ -3,7 +3,7 @@
 use super::Sources;
 use crate::input::{CONFIG_MAP, dumps, read_manifests};
 use anyhow::{Context as _, Result, bail};
-use explain::{From, HostFacts, Parts, Question, To};
+use explain::{From, HostFacts, Objects, Parts, Question, To};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -75,9 +75,15 @@ fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Ve
     let mut namespaces = BTreeSet::new();
     let mut more = Vec::new();
     let service = match &question.to {
-        To::Service(name, _) => Some((name.namespace.to_string(), name.name.to_string())),
         To::Address(ip, _) => owner(documents, &ip.to_string()),
-        To::NodePort(_) => None,
+        To::Service(..) | To::Name(..) | To::NodePort(_) => {
+            let mut objects = Objects::default();
+            for document in documents {
+                objects.take(document);
+            }
+            let service = question.service(&objects);
+            service.map(|name| (name.namespace.to_string(), name.name.to_string()))
+        }
     };
     if let Some((namespace, name)) = service {
         more.push((

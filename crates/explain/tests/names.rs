@@ -1,0 +1,220 @@
+//! A name that does not say what it is the name of is a Service as DNS has it for the client, or a Node; and what it was taken
+//! for is told.
+
+mod support;
+
+use explain::{Explanation, Reach};
+use serde_json::{Value, json};
+use support::small::{ask, cause, node, says, service, slice, told, with_node_port};
+
+/// A Service in this namespace, with one endpoint.
+fn cart(namespace: &str, ip: &str, endpoint: &str) -> Vec<Value> {
+    let mut all = [
+        service("cart", ip, &with_node_port(30080), &json!([])),
+        slice("cart", &[endpoint]),
+    ];
+    for object in &mut all {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    all.into()
+}
+
+fn pod(namespace: &str, ip: &str) -> Value {
+    json!({"kind": "Pod", "metadata": {"name": "web", "namespace": namespace}, "spec": {"nodeName": "node-a"},
+        "status": {"podIP": ip}})
+}
+
+/// Two nodes, a client in each of two namespaces, and Services of one name in these.
+fn cluster(namespaces: &[&str]) -> Vec<Value> {
+    let mut all = vec![node("node-a", "192.0.2.11"), node("node-b", "192.0.2.12")];
+    all.extend([
+        pod("shop", "10.42.1.77"),
+        pod("prod", "10.42.1.78"),
+        pod("default", "10.42.1.79"),
+    ]);
+    for (number, namespace) in namespaces.iter().enumerate() {
+        let of = 10 + number;
+        all.extend(cart(
+            namespace,
+            &format!("10.96.8.{of}"),
+            &format!("10.42.1.{of}"),
+        ));
+    }
+    all
+}
+
+fn asked(answer: &Explanation) -> String {
+    answer
+        .service
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_name_without_a_namespace_is_of_the_clients_own() {
+    let objects = cluster(&["shop", "prod"]);
+    for (from, wanted) in [
+        ("shop/web", "shop/cart"),
+        ("prod/web", "prod/cart"),
+        ("pod:10.42.1.77", "shop/cart"),
+        ("10.42.1.78", "prod/cart"),
+    ] {
+        for to in ["cart", "cart:80", "cart:http", "http://cart/x"] {
+            let answer = ask(&objects, from, to);
+            assert_eq!(
+                (asked(&answer).as_str(), answer.reach),
+                (wanted, Reach::Yes),
+                "{}",
+                told(&answer)
+            );
+            assert!(!told(&answer).contains("was taken for"), "{}", told(&answer));
+        }
+        let answer = ask(&objects, from, "cart.prod");
+        assert_eq!(asked(&answer), "prod/cart");
+    }
+}
+
+/// What DNS would not find is not found, whoever has a Service of that name elsewhere.
+#[test]
+fn a_name_that_is_another_namespaces_is_not_found_and_the_right_one_is_told() {
+    let answer = ask(&cluster(&["prod"]), "shop/web", "cart:80");
+    let words = told(&answer);
+    says(&answer, Reach::No, "no-such-service");
+    for part in [
+        "there is no Service shop/cart",
+        "looks in its own, shop",
+        "prod/cart",
+        "cart.prod",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+}
+
+#[test]
+fn where_no_pod_asks_the_name_is_of_the_only_one_or_of_default_and_that_is_told() {
+    let only = cluster(&["shop"]);
+    for from in ["pod", "node", "outside", "node-a", "198.51.100.7"] {
+        let answer = ask(&only, from, "cart");
+        let words = told(&answer);
+        assert_eq!(
+            (asked(&answer).as_str(), answer.reach),
+            ("shop/cart", Reach::Yes),
+            "{words}"
+        );
+        assert!(
+            words.contains("taken for shop/cart, the only Service of that name"),
+            "{words}"
+        );
+    }
+    let answer = ask(&cluster(&["default"]), "pod", "cart");
+    assert!(!told(&answer).contains("taken for"), "{}", told(&answer));
+    let answer = ask(&cluster(&["shop", "default"]), "pod", "cart");
+    let words = told(&answer);
+    assert_eq!(
+        (asked(&answer).as_str(), answer.reach),
+        ("default/cart", Reach::Yes),
+        "{words}"
+    );
+    assert!(words.contains("there is shop/cart, too"), "{words}");
+    let answer = ask(&cluster(&["shop", "prod"]), "pod", "cart");
+    let words = told(&answer);
+    says(&answer, Reach::Unknown, "not-known");
+    assert!(
+        words.contains("cart is a Service in 2 namespaces") && words.contains("--to prod/cart"),
+        "{words}"
+    );
+    let answer = ask(&only, "pod", "basket");
+    says(&answer, Reach::No, "no-such-service");
+}
+
+#[test]
+fn a_name_of_a_node_is_its_address_and_its_own_rules_are_asked() {
+    let mut objects = cluster(&["shop"]);
+    objects.push(node("worker-2.example.com", "192.0.2.13"));
+    objects.push(node("worker-3.example", "192.0.2.14"));
+    for (to, name, address) in [
+        ("node-b:30080", "node-b", "192.0.2.12"),
+        ("http://node-b:30080/x", "node-b", "192.0.2.12"),
+        ("worker-2.example.com:30080", "worker-2.example.com", "192.0.2.13"),
+        ("worker-3.example:30080", "worker-3.example", "192.0.2.14"),
+    ] {
+        for from in ["outside", "pod", "shop/web", "node-a", "198.51.100.7"] {
+            let answer = ask(&objects, from, to);
+            let words = told(&answer);
+            assert_eq!(answer.reach, Reach::Yes, "{from}: {words}");
+            assert_eq!(answer.node, name, "{from}: {words}");
+            assert_eq!(
+                answer.packet.as_ref().expect("a packet").dst.to_string(),
+                format!("{address}:30080")
+            );
+            assert!(
+                words.contains(&format!("{name} is a Node: it is asked at {address}")),
+                "{words}"
+            );
+        }
+    }
+    let answer = ask(&objects, "outside", "node-b");
+    says(&answer, Reach::Unknown, "not-known");
+    assert!(
+        told(&answer).contains("the number of a port is needed"),
+        "{}",
+        told(&answer)
+    );
+    let answer = ask(&objects, "outside", "www.example.com:80");
+    says(&answer, Reach::Unknown, "not-known");
+    assert!(told(&answer).contains("name of no Node"), "{}", told(&answer));
+}
+
+/// A pod and a Service of one family each.
+#[test]
+fn a_client_of_the_other_family_is_told_which_fields_give_the_service_its_own() {
+    let six = || {
+        let spec = json!({"clusterIPs": ["2001:db8:96::10"], "ipFamilies": ["IPv6"]});
+        let mut slice = slice("cart", &["2001:db8:42::5"]);
+        slice["addressType"] = "IPv6".into();
+        vec![service("cart", "2001:db8:96::10", &spec, &json!([])), slice]
+    };
+    let four = || {
+        vec![
+            service("cart", "10.96.8.10", &json!({}), &json!([])),
+            slice("cart", &["10.42.1.5"]),
+        ]
+    };
+    let both = || {
+        let spec = json!({"clusterIPs": ["10.96.8.10", "2001:db8:96::10"]});
+        let mut all = six();
+        all[0] = service("cart", "10.96.8.10", &spec, &json!([]));
+        let mut of_v4 = slice("cart", &["10.42.1.5"]);
+        of_v4["metadata"]["name"] = "cart-4".into();
+        all.push(of_v4);
+        all
+    };
+    let nodes = || vec![node("node-a", "192.0.2.11")];
+    for (of_service, ip, lacks) in [(six(), "10.42.1.77", "IPv4"), (four(), "2001:db8:42::77", "IPv6")] {
+        let objects = [nodes(), of_service, vec![pod("shop", ip)]].concat();
+        for from in ["shop/web".to_owned(), format!("pod:{ip}")] {
+            let answer = ask(&objects, &from, "cart.shop");
+            let words = told(&answer);
+            says(&answer, Reach::No, "no-address-of-family");
+            for part in [
+                &format!("has no {lacks} cluster IP")[..],
+                "spec.ipFamilyPolicy",
+                &format!("add {lacks} to spec.ipFamilies"),
+            ] {
+                assert!(words.contains(part), "{part}: {words}");
+            }
+        }
+    }
+    for ip in ["10.42.1.77", "2001:db8:42::77"] {
+        let objects = [nodes(), both(), vec![pod("shop", ip)]].concat();
+        let answer = ask(&objects, "shop/web", "cart");
+        assert_eq!(
+            (answer.reach, cause(&answer)),
+            (Reach::Yes, ""),
+            "{}",
+            told(&answer)
+        );
+        assert_eq!(answer.packet.as_ref().expect("a packet").src.to_string(), ip);
+    }
+}
