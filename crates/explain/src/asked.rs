@@ -337,13 +337,7 @@ impl<'a> Asked<'a> {
         found.extend(self.world.mode_remark());
         found.extend(self.address_remark());
         found.extend(self.world.node_remark());
-        if !self.target.others.is_empty() {
-            let what = format!(
-                "no port was asked for; the Service has also {}",
-                self.target.others.join(", ")
-            );
-            found.push(Finding::remark(Cause::NotKnown, what));
-        }
+        found.extend(other_ports(&self.target.others));
         found
     }
 
@@ -475,4 +469,13 @@ impl<'a> Asked<'a> {
         served.sort_by_key(|ip| (ip.is_loopback(), *ip));
         served
     }
+}
+
+/// That a question without a port was answered for one of several.
+pub(crate) fn other_ports(others: &[String]) -> Option<Finding> {
+    let what = format!(
+        "no port was asked for; the Service has also {}",
+        others.join(", ")
+    );
+    (!others.is_empty()).then(|| Finding::remark(Cause::NotKnown, what))
 }

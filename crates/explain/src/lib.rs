@@ -31,6 +31,7 @@ pub mod sender;
 mod stand_in;
 pub mod target;
 mod told_apart;
+mod unserved;
 pub mod world;
 
 pub use assemble::{Parts, assemble, assemble_host, assemble_running};

@@ -7,6 +7,7 @@ use crate::named;
 use crate::question::{From, Port, Question, To};
 use crate::stand_in;
 use crate::world::World;
+use model::object::{Service, ServicePort};
 use model::{Family, Protocol, ServiceName};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -157,7 +158,7 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
             service_causes::no_address(world, name, question, asked),
         );
     };
-    let fits = |found: &&model::object::ServicePort| {
+    let fits = |found: &&ServicePort| {
         question
             .protocol
             .is_none_or(|protocol| found.protocol == protocol)
@@ -175,12 +176,7 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     };
     let others = match port {
         Some(_) => Vec::new(),
-        None => service
-            .ports
-            .iter()
-            .filter(|other| Some(*other) != found)
-            .map(|other| format!("{}/{}", other.port, other.protocol))
-            .collect(),
+        None => found.map_or_else(Vec::new, |found| others_than(service, found)),
     };
     let protocol = question
         .protocol
@@ -197,6 +193,14 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
         service: Some(name.clone()),
         others,
     })
+}
+
+/// The ports of a Service but for one, in words.
+pub(crate) fn others_than(service: &Service, one: &ServicePort) -> Vec<String> {
+    let others = service.ports.iter().filter(|other| *other != one);
+    others
+        .map(|other| format!("{}/{}", other.port, other.protocol))
+        .collect()
 }
 
 /// A Service that no object describes: by the comments of the host's rules.

@@ -246,3 +246,116 @@ fn a_source_that_stays_the_same_is_not_told_as_rewritten() {
     assert!(!rewritten("node", "node:30080"));
     assert!(rewritten("203.0.113.9", "192.0.2.11:30080"));
 }
+
+/// An address that a Service has by its spec, and that is not its own.
+#[test]
+fn an_address_that_is_not_served_is_named_with_why() {
+    let claims = |ports: Value| json!({"externalIPs": ["198.51.100.60"], "ports": ports});
+    let port = || json!([{"name": "http", "port": 80, "targetPort": 8080}]);
+    let with_port = || json!([{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]);
+    let first = || {
+        let mut first = service("basket", "10.96.8.9", &claims(port()), &json!([]));
+        first["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+        first
+    };
+    let later = |spec: &Value| {
+        let mut objects = cluster(spec, &json!([]), POD);
+        objects[1]["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z".into();
+        objects
+    };
+    let not_allowed = json!({"featureGates": {"AllowServiceExternalIPs": false}});
+    let of_six = || json!({"externalIPs": ["2001:db8:1::60"], "ports": port()});
+    for (objects, config, cause_wanted, parts) in [
+        (
+            [later(&claims(port())), vec![first()]].concat(),
+            json!({}),
+            "claimed",
+            [
+                "198.51.100.60:80/TCP belongs to Service shop/basket",
+                "Service shop/cart claims it too",
+            ],
+        ),
+        (
+            later(&claims(port())),
+            not_allowed,
+            "external-ip-not-allowed",
+            [
+                "external IP 198.51.100.60 of Service shop/cart is not served",
+                "AllowServiceExternalIPs",
+            ],
+        ),
+        (
+            later(&of_six()),
+            json!({}),
+            "no-address-of-family",
+            [
+                "external IP 2001:db8:1::60 of Service shop/cart is of IPv6",
+                "spec.ipFamilyPolicy",
+            ],
+        ),
+    ] {
+        let facts = json!({"config": config});
+        let answer = ask_on(&objects, &facts, "outside", "shop/cart");
+        let words = told(&answer);
+        says(&answer, Reach::No, cause_wanted);
+        for part in parts {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+        assert!(!words.contains("a cluster IP alone"), "{words}");
+        // Beside a way in that works it is a warning.
+        let mut objects = objects;
+        objects[1]["spec"]["ports"] = with_port();
+        let answer = ask_on(&objects, &facts, "outside", "shop/cart");
+        assert_eq!(
+            (answer.reach, cause(&answer)),
+            (Reach::Yes, cause_wanted),
+            "{}",
+            told(&answer)
+        );
+    }
+}
+
+#[test]
+fn ways_in_that_are_too_many_are_counted_and_other_ports_are_told() {
+    let ips: Vec<String> = (1..=9).map(|last| format!("198.51.100.{last}")).collect();
+    let ports = json!([{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}, {"name": "https", "port": 443, "targetPort": 8443}]);
+    let spec = json!({"externalIPs": ips, "ports": ports, "type": "NodePort"});
+    let answer = ask(&cluster(&spec, &json!([]), POD), "outside", "shop/cart");
+    let words = told(&answer);
+    assert_eq!(answer.reach, Reach::Yes, "{words}");
+    for part in [
+        "and 3 more ways in, not looked at: external IP 198.51.100.8:80/TCP",
+        "node port 30080/TCP",
+        "no port was asked for; the Service has also 443/TCP",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let words = told(&ask(&cluster(&spec, &json!([]), POD), "outside", "shop/cart:80"));
+    assert!(!words.contains("no port was asked for"), "{words}");
+}
+
+/// Of the client's family, and not where the nodes serve the address.
+#[test]
+fn a_load_balancer_that_sees_the_traffic_itself_is_one_of_ip_mode_proxy() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let both =
+        json!([{"ip": "2001:db8:1::50", "ipMode": "Proxy"}, {"ip": "198.51.100.50", "ipMode": "Proxy"}]);
+    let answer = ask(&cluster(&spec, &both, POD), "198.51.100.7", "shop/cart");
+    let words = told(&answer);
+    says(&answer, Reach::NotOurs, "ip-mode-proxy");
+    assert!(words.contains("198.51.100.50 is a load balancer"), "{words}");
+    // Nodes serve the one address, and it is of the other family.
+    let mut dual = spec.clone();
+    dual["clusterIPs"] = json!(["10.96.8.10", "2001:db8:96::10"]);
+    let answer = ask(
+        &cluster(&dual, &json!([{"ip": "198.51.100.50", "ipMode": "VIP"}]), POD),
+        "2001:db8:ffff::7",
+        "shop/cart",
+    );
+    let words = told(&answer);
+    says(&answer, Reach::No, "no-address-of-family");
+    assert!(
+        words.contains("only load-balancer IP 198.51.100.50:80/TCP"),
+        "{words}"
+    );
+}
