@@ -12,6 +12,7 @@ use crate::screen;
 use crate::target::{Aim, Target, aim, asked_family, others_than};
 use crate::unserved::unserved;
 use crate::world::{Rules, World};
+use model::object::{Service, ServicePort};
 use model::{Family, Protocol, ServiceName};
 use std::net::IpAddr;
 
@@ -70,14 +71,7 @@ pub(crate) fn explain(
     let of_port = |known: &Known| known.port_name == wanted && known.protocol == protocol;
     let family = asked_family(world, question);
     let ways = ways_in(world, family, name, of_port);
-    let service = world.snapshot.service(name);
-    let asked_for = service.and_then(|service| {
-        let mut ports = service.ports.iter();
-        Some((
-            service,
-            ports.find(|one| (&*one.name, one.protocol) == (&*wanted, protocol))?,
-        ))
-    });
+    let asked_for = asked_for(world, name, &wanted, protocol);
     let lost = asked_for.map_or_else(Vec::new, |(service, port)| unserved(world, service, port));
     let asked = |to: To| {
         let question = Question {
@@ -88,18 +82,10 @@ pub(crate) fn explain(
         ask(world, &question)
     };
     let Some((first, more)) = ways.split_first() else {
-        if let Some(ip) = proxied(world, family, name) {
-            return asked(To::Address(ip, asked_for.map(|(_, port)| port.port)));
-        }
-        let others = ways_in(world, None, name, of_port);
-        let mut why = lost;
-        why.extend(of_other_family(name, family, &others));
-        if why.is_empty() {
-            why.push(not_exposed(world, name));
-        }
-        let mut answer = nowhere(world, question, Some(name.clone()), why.remove(0));
-        answer.findings.extend(why);
-        return answer;
+        return match proxied(world, family, name) {
+            Some(ip) => asked(To::Address(ip, asked_for.map(|(_, port)| port.port))),
+            None => no_way_in(world, question, name, lost, &ways_in(world, None, name, of_port)),
+        };
     };
     let mut answer = asked(to(first));
     answer.findings.extend(lost.into_iter().map(|finding| Finding {
@@ -113,15 +99,44 @@ pub(crate) fn explain(
         let told = asked(to(other));
         answer.findings.extend(beside(&answer, other, &told));
     }
-    answer
-        .findings
-        .extend(not_looked_at(more.get(MOST..).unwrap_or_default()));
+    let not_looked_at = not_looked_at(more.get(MOST..).unwrap_or_default());
+    answer.findings.extend(not_looked_at);
     if let (None, Some((service, asked))) = (port, asked_for) {
         answer.findings.extend(other_ports(&others_than(service, asked)));
     }
     answer
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    answer
+}
+
+/// The port of a Service by its name and protocol, where objects have it.
+fn asked_for<'a>(
+    world: &'a World,
+    name: &ServiceName,
+    port: &str,
+    protocol: Protocol,
+) -> Option<(&'a Service, &'a ServicePort)> {
+    let service = world.snapshot.service(name)?;
+    let mut ports = service.ports.iter();
+    let port = ports.find(|one| (&*one.name, one.protocol) == (port, protocol))?;
+    Some((service, port))
+}
+
+/// There is no way in for this client: since others have the addresses, since they are of another family, or since there are none.
+fn no_way_in(
+    world: &World,
+    question: &Question,
+    name: &ServiceName,
+    mut why: Vec<Finding>,
+    ways: &[Known],
+) -> Explanation {
+    why.extend(of_other_family(name, asked_family(world, question), ways));
+    if why.is_empty() {
+        why.push(not_exposed(world, name));
+    }
+    let mut answer = nowhere(world, question, Some(name.clone()), why.remove(0));
+    answer.findings.extend(why);
     answer
 }
 

@@ -15,22 +15,22 @@ pub(crate) fn unserved(world: &World, service: &Service, port: &ServicePort) -> 
         .load_balancer_ips
         .iter()
         .map(|ip| (Kind::LoadBalancerIp, *ip));
-    let of_port = Port { world, service, port };
+    let asked = Asked { world, service, port };
     let mut found: Vec<Finding> = external
         .chain(balancers)
-        .filter_map(|(kind, ip)| of_port.address(kind, ip))
+        .filter_map(|(kind, ip)| asked.address(kind, ip))
         .collect();
-    found.extend(of_port.node_port());
+    found.extend(asked.node_port());
     found
 }
 
-struct Port<'a> {
+struct Asked<'a> {
     world: &'a World,
     service: &'a Service,
     port: &'a ServicePort,
 }
 
-impl Port<'_> {
+impl Asked<'_> {
     fn address(&self, kind: Kind, ip: IpAddr) -> Option<Finding> {
         let name = &self.service.name;
         let family = Family::of(ip);
