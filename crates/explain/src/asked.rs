@@ -98,12 +98,24 @@ impl<'a> Asked<'a> {
         } = self.target;
         match (known, service) {
             (Some(known), _) if known.kind == Kind::NodePort => {
-                format!("{}, {} on {}", known.service, known.words(), at.ip())
+                format!("{}, {} on {}", known.service, known.words(), self.place())
             }
             (Some(known), _) => format!("{}, {}", known.service, known.words()),
             (None, Some(name)) => format!("{name}, {at}/{protocol}"),
+            (None, None) if stand_in::is_nodes(self.world, at.ip()) => {
+                format!("port {}/{protocol} on {}", at.port(), self.place())
+            }
             (None, None) => format!("{at}/{protocol}"),
         }
+    }
+
+    /// The address of the node that is asked for; one that was made up is nobody's.
+    fn place(&self) -> String {
+        let ip = self.target.at.ip();
+        if stand_in::is_nodes(self.world, ip) {
+            return "an address of the node, of which none is known".to_owned();
+        }
+        ip.to_string()
     }
 
     fn findings(&self, failing: &mut Failing) -> Vec<Finding> {
@@ -176,7 +188,7 @@ impl<'a> Asked<'a> {
         let looked = self.looked(&known.service, port);
         match self.route(frontend) {
             Route::Reject(_) => vec![looked.none()],
-            Route::Drop(_) => policy::no_local(&looked, known.kind),
+            Route::Drop(_) => policy::no_local(&looked, known),
             Route::Endpoints { .. } => {
                 let at = self.target.at.ip();
                 let admission = frontend.admission.as_ref();
@@ -344,9 +356,10 @@ impl<'a> Asked<'a> {
     /// That the address asked for was made up, since the question names none and none is known.
     fn address_remark(&self) -> Option<Finding> {
         let ip = self.target.at.ip();
-        let is_made_up = self.world.addresses_are_unknown() && ip == stand_in::node(self.family());
-        let what = format!("no address of the node is known: {ip} stands for any of them");
-        is_made_up.then(|| Finding::remark(Cause::NotKnown, what))
+        let what = format!(
+            "no address of the node is known, since no Node object was given: {ip} is made up, and stands for any of them"
+        );
+        stand_in::is_nodes(self.world, ip).then(|| Finding::remark(Cause::NotKnown, what))
     }
 
     fn limited_by_policy(&self, looked: &Looked<'_>, port: &DesiredPort, kind: Kind) -> Option<Finding> {
@@ -437,7 +450,9 @@ impl<'a> Asked<'a> {
             .known
             .as_ref()
             .is_some_and(|known| known.kind == Kind::NodePort);
-        if !is_node_port || self.world.addresses_are_unknown() {
+        // Where nothing is sent on, it answers nowhere.
+        let is_served = self.fates.iter().any(Fate::is_translated);
+        if !is_node_port || !is_served || self.world.addresses_are_unknown() {
             return Vec::new();
         }
         match self.world.rules {

@@ -43,6 +43,11 @@ pub(crate) fn node(family: Family) -> IpAddr {
     }
 }
 
+/// Whether an address was made up for a node of which none is known: it stands for any of them.
+pub(crate) fn is_nodes(world: &World, ip: IpAddr) -> bool {
+    world.addresses_are_unknown() && ip == node(Family::of(ip))
+}
+
 /// Of the network that this node's pods have, or all pods: an address that none is likely to have.
 fn of_node(world: &World, family: Family) -> Option<IpAddr> {
     let of_family = |net: &&IpNet| Family::of(net.addr()) == family;
