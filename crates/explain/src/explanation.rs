@@ -2,7 +2,7 @@
 
 use crate::asked::Asked;
 use crate::causes::odd::endpoints_object;
-use crate::causes::policy;
+use crate::causes::{network_policy, policy};
 use crate::fate::RuleLine;
 use crate::finding::{Advice, Cause, Finding, Severity};
 use crate::named;
@@ -159,6 +159,8 @@ pub fn explain(world: &World, question: &Question) -> Explanation {
         _ => ask(world, question),
     };
     answer.findings.extend(meant.taken);
+    let policies = network_policy::remarks(world, question, &answer);
+    answer.findings.extend(policies);
     answer
 }
 

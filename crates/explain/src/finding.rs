@@ -393,6 +393,8 @@ causes! {
     RouterAdvertisements => "router-advertisements",
     /// Which node was looked from.
     SeenFrom => "seen-from",
+    /// A `NetworkPolicy` is about the client or the endpoints' pods.
+    NetworkPolicy => "network-policy",
     /// What a name was taken for that does not say what it is the name of.
     NameTaken => "name-taken",
     /// Something that could not be found out.

@@ -1,13 +1,15 @@
 //! What explanations need of objects beyond what the proxy reads: selectors, target ports, pods, the pods behind
-//! endpoints, Endpoints objects.
+//! endpoints, Endpoints objects, `NetworkPolicies`.
 //!
 //! The proxy itself has no right to read Pods, and its [`model::snapshot::Snapshot`] keeps no selector. Whatever is
 //! missing here is left unsaid.
 
 mod pod;
+mod policy;
 mod whose;
 
 pub use pod::{Container, ContainerKind, ContainerPort, Pod, Trouble};
+pub use policy::{Direction, Expression, NetworkPolicy, Selector};
 
 use model::address::parse_ip;
 use model::object::{HEADLESS_LABEL, OWNER_LABEL, SliceName};
@@ -20,7 +22,7 @@ use std::sync::Arc;
 /// Labels or a selector.
 pub type Labels = BTreeMap<String, String>;
 
-/// A Pod's namespace and name.
+/// A namespace and name: of a Pod, mostly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodName {
     /// The namespace.
@@ -40,6 +42,8 @@ pub struct Objects {
     pub pods: Option<BTreeMap<PodName, Pod>>,
     /// Endpoints objects.
     pub endpoints: BTreeMap<ServiceName, Vec<SocketAddr>>,
+    /// `NetworkPolicies`, by namespace and name.
+    pub policies: BTreeMap<PodName, NetworkPolicy>,
 }
 
 /// A Service.
@@ -176,6 +180,10 @@ impl Objects {
             "Endpoints" => {
                 let name = ServiceName::new(namespace, name);
                 self.endpoints.insert(name, endpoints(object));
+            }
+            "NetworkPolicy" => {
+                self.policies
+                    .insert(PodName { namespace, name }, policy::read(object));
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ pub(crate) mod gone;
 pub(crate) mod host;
 mod joined;
 pub(crate) mod keeper;
+pub(crate) mod network_policy;
 pub(crate) mod node_address;
 pub(crate) mod odd;
 pub(crate) mod pods;

@@ -70,7 +70,8 @@ pub(crate) fn read_facts(path: &Path) -> Result<HostFacts> {
     HostFacts::read(&document).with_context(|| format!("--facts {}", path.display()))
 }
 
-/// What is read of namespaces alone: their Pods, the Endpoints object of the Service, and kube-proxy's configuration.
+/// What is read of namespaces alone: their Pods and `NetworkPolicies`, the Endpoints object of the Service, and kube-proxy's
+/// configuration.
 fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Vec<(String, &'static str)> {
     let mut namespaces = BTreeSet::new();
     let mut more = Vec::new();
@@ -95,11 +96,13 @@ fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Ve
     if let From::Name(pod) = &question.from {
         namespaces.insert(pod.namespace.to_string());
     }
-    more.extend(
-        namespaces
-            .iter()
-            .map(|namespace| (format!("/api/v1/namespaces/{namespace}/pods"), "Pod")),
-    );
+    for namespace in &namespaces {
+        more.push((format!("/api/v1/namespaces/{namespace}/pods"), "Pod"));
+        more.push((
+            format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"),
+            "NetworkPolicy",
+        ));
+    }
     if sources.cluster.settings.config.is_none() {
         more.push((CONFIG_MAP.to_owned(), "ConfigMap"));
     }
