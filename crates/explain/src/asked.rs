@@ -8,6 +8,7 @@ use crate::explanation::{Delivery, Explanation};
 use crate::fate::{self, Ended, Fate, RuleLine};
 use crate::finding::{Cause, Finding, Severity};
 use crate::known::Kind;
+use crate::seen_from::Undetected;
 use crate::sender::Sender;
 use crate::stand_in;
 use crate::target::Target;
@@ -51,6 +52,20 @@ impl<'a> Asked<'a> {
 
     fn family(&self) -> Family {
         self.packet.family()
+    }
+
+    /// That the answer hangs on what kube-proxy takes for pods, where nobody told.
+    pub(crate) fn hangs_on_pods(world: &World, sender: &Sender, target: &Target) -> Option<Finding> {
+        let known = target.known.as_ref()?;
+        let family = Family::of(target.at.ip());
+        let port = world.port(family, &known.service, &known.port_name, known.protocol)?;
+        let undetected = Undetected {
+            world,
+            sender,
+            known,
+            port,
+        };
+        undetected.no_answer()
     }
 
     fn sent(&self) -> Sent<'_> {
@@ -340,6 +355,14 @@ impl<'a> Asked<'a> {
                 found.extend(sent.affinity(port));
             }
             found.extend(self.left_out(&known.service));
+            let undetected = Undetected {
+                world: self.world,
+                sender: self.sender,
+                known,
+                port,
+            };
+            found.extend(undetected.remark());
+            found.extend(undetected.not_configured());
         }
         found.extend(address::claimed_by_others(self.world, self.target));
         found.extend(sent.shadowed_socket());

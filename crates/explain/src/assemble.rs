@@ -4,7 +4,7 @@ use crate::causes::listed;
 use crate::facts::HostFacts;
 use crate::objects::Objects;
 use crate::question::{From, Question};
-use crate::world::{AddressesFrom, Mode, NodeChoice, NodePortsConfig, Rules, World};
+use crate::world::{AddressesFrom, Mode, NodeChoice, NodePortsConfig, PodsTold, Rules, World};
 use config::KubeProxyConfiguration;
 use iptables::ast::{Ports, Ruleset};
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
@@ -86,11 +86,14 @@ pub fn assemble_host(parts: Parts) -> Result<World, String> {
 }
 
 fn put_together(mut parts: Parts, question: Option<&Question>) -> Result<World, String> {
-    let config = configured(&mut parts)?;
+    let (config, pods_told) = configured(&mut parts)?;
     let (snapshot, objects, notes) = read(std::mem::take(&mut parts.documents));
     let asked = question.and_then(|question| question.node(&snapshot, &objects));
     let asked = asked.map(|name| name.to_string());
-    let (name, node_choice) = match parts.node.take().or(asked) {
+    // Saved rules are of the host that the facts are of, wherever the sender is.
+    let is_saved = parts.saved.v4.is_some() || parts.saved.v6.is_some() || parts.native.is_some();
+    let of_rules = parts.facts.hostname.clone().filter(|_| is_saved);
+    let (name, node_choice) = match parts.node.take().or(of_rules).or(asked) {
         Some(name) => (name, NodeChoice::Asked),
         None => likely_node(&snapshot, &config, &parts.facts),
     };
@@ -113,6 +116,7 @@ fn put_together(mut parts: Parts, question: Option<&Question>) -> Result<World, 
             addresses: config.node_port_addresses.clone().unwrap_or_default(),
             localhost: settings.localhost_node_ports_wanted,
         },
+        pods_told,
         desired,
         mode: mode(&config.mode),
         configured_mode: config.mode,
@@ -124,18 +128,25 @@ fn put_together(mut parts: Parts, question: Option<&Question>) -> Result<World, 
     Ok(world)
 }
 
-/// The configuration that holds: the one that was given, else the facts', else the cluster's own; with what was said apart.
-fn configured(parts: &mut Parts) -> Result<KubeProxyConfiguration, String> {
-    let mut config = match parts.config.take() {
-        Some(config) => config,
+/// The configuration that holds: the one that was given, else the facts', else the cluster's own, else the defaults; with what
+/// was said apart. And whether anybody told of pods' networks.
+fn configured(parts: &mut Parts) -> Result<(KubeProxyConfiguration, PodsTold), String> {
+    let given = match parts.config.take() {
+        Some(config) => Some(config),
         None if parts.facts.config.is_null() => of_cluster(&parts.documents)?,
-        None => configuration(&parts.facts.config)?,
+        None => Some(configuration(&parts.facts.config)?),
     };
+    let pods_told = if given.is_some() || parts.cluster_cidr.is_some() {
+        PodsTold::Yes
+    } else {
+        PodsTold::No
+    };
+    let mut config = given.unwrap_or_else(KubeProxyConfiguration::defaults);
     config.mode = parts.mode.map_or(config.mode, |mode| mode.to_string());
     // Some defaults follow the mode.
     config.fill_linux_defaults();
     config.cluster_cidr = parts.cluster_cidr.take().unwrap_or(config.cluster_cidr);
-    Ok(config)
+    Ok((config, pods_told))
 }
 
 /// What traffic should do, with the notes there were before and those that this adds.
@@ -171,6 +182,7 @@ pub fn assemble_running(
         node_choice: NodeChoice::Asked,
         addresses_from: AddressesFrom::Interfaces,
         node_ports: node_ports(settings),
+        pods_told: PodsTold::Yes,
         desired,
         mode: mode(configured_mode),
         configured_mode: configured_mode.to_owned(),
@@ -306,7 +318,7 @@ fn rendered(desired: &Desired) -> Ruleset {
 }
 
 /// The configuration that a cluster made by kubeadm keeps for its kube-proxies, when it is among the objects.
-fn of_cluster(documents: &[Value]) -> Result<KubeProxyConfiguration, String> {
+fn of_cluster(documents: &[Value]) -> Result<Option<KubeProxyConfiguration>, String> {
     let text =
         |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let is_it = |object: &&Value| {
@@ -320,11 +332,11 @@ fn of_cluster(documents: &[Value]) -> Result<KubeProxyConfiguration, String> {
         .flatten();
     let found = documents.iter().chain(lists).find(is_it);
     let Some(written) = found.and_then(|object| text(object, "/data/config.conf")) else {
-        return Ok(KubeProxyConfiguration::defaults());
+        return Ok(None);
     };
     let decoded =
         config::decode(&written).map_err(|err| format!("ConfigMap kube-system/kube-proxy: {err}"))?;
-    Ok(decoded.config)
+    Ok(Some(decoded.config))
 }
 
 /// A configuration out of the parts that differ from the default.

@@ -8,6 +8,7 @@ use crate::finding::{Advice, Cause, Finding, Severity};
 use crate::named;
 use crate::outside;
 use crate::question::{From, Question, To};
+use crate::seen_from;
 use crate::sender::{Sender, SenderKind, Whose, sender};
 use crate::stand_in;
 use crate::target::{Aim, Target, aim};
@@ -161,6 +162,11 @@ pub fn explain(world: &World, question: &Question) -> Explanation {
     answer.findings.extend(meant.taken);
     let policies = network_policy::remarks(world, question, &answer);
     answer.findings.extend(policies);
+    let other_node = seen_from::other_node(world, question, &answer);
+    answer.findings.extend(other_node);
+    answer
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     answer
 }
 
@@ -184,6 +190,9 @@ pub(crate) fn ask(world: &World, question: &Question) -> Explanation {
                     Whose::MadeUp => stand_in::answer(world, &sender, &target, as_of),
                     Whose::Given | Whose::Taken => as_of(&sender),
                 };
+                if let Some(why) = Asked::hangs_on_pods(world, &sender, &target) {
+                    return stand_in::no_answer(answer, why, "what kube-proxy takes it for");
+                }
                 somewhere(world, question, &target, answer)
             }
         },

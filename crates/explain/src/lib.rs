@@ -27,6 +27,7 @@ mod outside;
 pub mod page;
 pub mod question;
 pub mod screen;
+mod seen_from;
 pub mod sender;
 mod stand_in;
 pub mod target;

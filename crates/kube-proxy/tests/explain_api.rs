@@ -1,4 +1,4 @@
-//! `kube-proxy explain` at an API server that has Pods and NetworkPolicies, which the proxy itself does not read.
+//! `kube-proxy explain` at an API server that has Pods and policies of the network, which the proxy itself does not read.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
