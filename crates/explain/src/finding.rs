@@ -241,6 +241,8 @@ causes! {
     BadAddresses => "bad-addresses",
     /// No endpoint is ready.
     NotReady => "not-ready" in Slices,
+    /// The node that an endpoint is on does not answer.
+    NodeNotReady => "node-not-ready" in Slices,
     /// Policy Local, and no endpoint on this node.
     NoLocalEndpoints => "no-local-endpoints" in Slices,
     /// Policy Local limits the endpoints that traffic may have.

@@ -4,12 +4,16 @@
 //! The proxy itself has no right to read Pods, and its [`model::snapshot::Snapshot`] keeps no selector. Whatever is
 //! missing here is left unsaid.
 
+mod node;
 mod pod;
 mod policy;
 mod whose;
+mod workload;
 
+pub use node::NodeDetails;
 pub use pod::{Container, ContainerKind, ContainerPort, Pod, Trouble};
 pub use policy::{Direction, Expression, NetworkPolicy, Selector};
+pub use workload::Workload;
 
 use model::address::parse_ip;
 use model::object::{HEADLESS_LABEL, OWNER_LABEL, SliceName};
@@ -44,6 +48,10 @@ pub struct Objects {
     pub endpoints: BTreeMap<ServiceName, Vec<SocketAddr>>,
     /// `NetworkPolicies`, by namespace and name.
     pub policies: BTreeMap<PodName, NetworkPolicy>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<Arc<str>, NodeDetails>,
+    /// What makes pods.
+    pub workloads: Vec<Workload>,
 }
 
 /// A Service.
@@ -181,11 +189,16 @@ impl Objects {
                 let name = ServiceName::new(namespace, name);
                 self.endpoints.insert(name, endpoints(object));
             }
+            "Node" => {
+                self.nodes.insert(name, node::read(object));
+            }
             "NetworkPolicy" => {
                 self.policies
                     .insert(PodName { namespace, name }, policy::read(object));
             }
-            _ => {}
+            kind => self
+                .workloads
+                .extend(workload::read(kind, namespace, name, object)),
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod policy;
 pub(crate) mod reply;
 pub(crate) mod service;
 mod slices;
+mod workloads;
 
 pub(crate) use crate::finding::subject;
 use model::note::Subject;

@@ -9,7 +9,8 @@ use crate::sender::{Sender, SenderKind, Whose};
 use crate::target::Target;
 use crate::world::World;
 use ipnet::IpNet;
-use model::{Admission, Family, Policy, ServiceName};
+use model::address::parse_ip;
+use model::{Admission, Family, Note, NoteKind, Policy, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -199,6 +200,25 @@ pub(crate) fn admitted(
         let is_picked = (sender.kind, sender.whose) == (SenderKind::Outside, Whose::Taken);
         return (is_picked && !lets_all_in).then(|| for_some(name, ranges, at));
     }
+    if let Some((field, value)) = without_mask(world, name, client) {
+        let what = format!(
+            "{client} is in none of the loadBalancerSourceRanges of Service {name}: {field} is {value:?}, which is left out"
+        );
+        let net = IpNet::from(client);
+        return Some(
+            Finding::fault(Cause::SourceRange, what)
+                .because(format!(
+                    "A range is a network with its length. {}",
+                    dropped(ranges, at)
+                ))
+                .about(of_service(name))
+                .advise(Advice::change(
+                    of_service(name),
+                    "spec.loadBalancerSourceRanges",
+                    format!("write {net}, or the client's network"),
+                )),
+        );
+    }
     let is_given = sender.whose == Whose::Given;
     let who = match (sender.kind, is_given) {
         (SenderKind::Pod, false) => format!("a pod of {} (such as {client})", world.node_words()),
@@ -222,6 +242,23 @@ pub(crate) fn admitted(
                 add,
             )),
     )
+}
+
+/// A range that is the client's address and no network, so that it was left out: its field and value.
+fn without_mask<'a>(world: &'a World, name: &ServiceName, client: IpAddr) -> Option<(&'a str, &'a str)> {
+    let subject = of_service(name);
+    let notes: Vec<&Note> = world
+        .notes
+        .iter()
+        .filter(|note| note.subject == subject)
+        .collect();
+    notes.into_iter().find_map(|note| match &note.kind {
+        NoteKind::BadField { field, value, .. } => {
+            let is_it = field.starts_with("spec.loadBalancerSourceRanges") && parse_ip(value) == Some(client);
+            is_it.then_some((field.as_str(), value.as_str()))
+        }
+        _ => None,
+    })
 }
 
 fn dropped(ranges: &[IpNet], at: IpAddr) -> String {

@@ -1,10 +1,10 @@
 //! Causes in the slices themselves: there is none, the proxy reads none, or they list nothing that can be used.
 
 use super::endpoints::{Looked, of_slice};
-use super::{keeper, listed, of_service, pods};
+use super::{keeper, listed, of_service, pods, subject};
 use crate::finding::{Advice, Cause, Finding};
-use model::NoteKind;
 use model::object::{Slice, SliceSkip};
+use model::{NoteKind, ServiceName};
 use std::collections::BTreeSet;
 
 /// The `addressType` of slices of host names.
@@ -34,20 +34,69 @@ impl Looked<'_> {
                  slice unless it carries the label endpointslice.kubernetes.io/skip-mirror."
             );
         }
-        Finding::fault(
+        let finding = Finding::fault(
             Cause::NoSelector,
             format!("Service {name} has no selector, and no EndpointSlice was written for it"),
         )
         .because(why)
-        .about(of_service(name))
-        .advise(Advice::change(
-            of_service(name),
-            "spec.selector",
-            "give it the labels of its pods",
-        ))
-        .advise(Advice::act(format!(
-            "write an EndpointSlice with the label kubernetes.io/service-name: {}",
-            name.name
+        .about(of_service(name));
+        if let Some(meant) = self.meant_for_it(&finding) {
+            return meant;
+        }
+        finding
+            .advise(Advice::change(
+                of_service(name),
+                "spec.selector",
+                "give it the labels of its pods",
+            ))
+            .advise(Advice::act(format!(
+                "write an EndpointSlice with the label kubernetes.io/service-name: {}",
+                name.name
+            )))
+    }
+
+    /// What somebody wrote for it that does not fit: a slice in another namespace, or an Endpoints object of another name.
+    fn meant_for_it(&self, nothing: &Finding) -> Option<Finding> {
+        let name = self.service;
+        let is_its = |of: &ServiceName| of.name == name.name && of.namespace != name.namespace;
+        let is_nobodys = |of: &ServiceName| self.world.snapshot.service(of).is_none();
+        let mut slices = self.world.snapshot.slices();
+        let elsewhere = slices.find(|slice| {
+            let of = slice.service.as_ref();
+            of.is_some_and(|of| is_its(of) && is_nobodys(of))
+        });
+        if let Some(slice) = elsewhere {
+            let finding = Finding {
+                what: format!(
+                    "{}; slice {} has its name, and is in another namespace",
+                    nothing.what, slice.name
+                ),
+                ..nothing.clone()
+            };
+            return Some(finding.about(of_slice(slice)).advise(Advice::change(
+                of_slice(slice),
+                "metadata.namespace",
+                format!(
+                    "write the slice in namespace {}: its label names a Service of the slice's own namespace, and there is none",
+                    name.namespace
+                ),
+            )));
+        }
+        let mut others = self.world.objects.endpoints.keys();
+        let other = others.find(|other| other.namespace == name.namespace && is_nobodys(other))?;
+        let finding = Finding {
+            what: format!("{}; the Endpoints object {other} is of no Service", nothing.what),
+            why: format!(
+                "{} It is copied for the Service of its own name, and there is none.",
+                nothing.why
+            ),
+            ..nothing.clone()
+        };
+        let endpoints = subject("Endpoints", &other.namespace, &other.name);
+        Some(finding.about(endpoints.clone()).advise(Advice::change(
+            endpoints,
+            "metadata.name",
+            format!("if it is meant for this Service, name it {}", name.name),
         )))
     }
 

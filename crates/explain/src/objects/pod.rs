@@ -187,6 +187,8 @@ fn container(value: &Value, kind: ContainerKind) -> Container {
 /// Why a pod is not ready, as its status says.
 fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
     let mut found = Vec::new();
+    found.extend(unscheduled(pod).map(Trouble::Told));
+    found.extend(ended(pod).map(Trouble::Told));
     let statuses = list(pod, "/status/initContainerStatuses").iter();
     for status in statuses.chain(list(pod, "/status/containerStatuses")) {
         let name = text(status, "/name");
@@ -213,6 +215,25 @@ fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
         found.push(Trouble::Told(message.to_owned()));
     }
     found
+}
+
+/// That no node takes the pod, and why.
+fn unscheduled(pod: &Value) -> Option<String> {
+    let mut conditions = list(pod, "/status/conditions").iter();
+    let scheduled = conditions.find(|one| text(one, "/type") == "PodScheduled")?;
+    let is_open = text(scheduled, "/status") == "False";
+    let told = [text(scheduled, "/message"), text(scheduled, "/reason")];
+    let why = told.into_iter().find(|told| !told.is_empty()).unwrap_or_default();
+    is_open.then(|| format!("no node takes it: {}", why.trim_end_matches('.')))
+}
+
+/// Why a pod as a whole has ended, such as Evicted.
+fn ended(pod: &Value) -> Option<String> {
+    let reason = some_text(pod, "/status/reason")?;
+    Some(match text(pod, "/status/message").trim_end_matches(['.', ' ']) {
+        "" => reason,
+        message => format!("{reason}: {message}"),
+    })
 }
 
 /// A readiness gate that keeps the pod from being ready, with the reason that its owner gives.

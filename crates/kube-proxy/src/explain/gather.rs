@@ -102,6 +102,9 @@ fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Ve
             format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"),
             "NetworkPolicy",
         ));
+        for (plural, kind) in [("deployments", "Deployment"), ("statefulsets", "StatefulSet")] {
+            more.push((format!("/apis/apps/v1/namespaces/{namespace}/{plural}"), kind));
+        }
     }
     if sources.cluster.settings.config.is_none() {
         more.push((CONFIG_MAP.to_owned(), "ConfigMap"));
