@@ -267,7 +267,7 @@ causes! {
     Claimed => "claimed",
     /// The external IP is not allowed.
     ExternalIpNotAllowed => "external-ip-not-allowed",
-    /// The load balancer's address is not served here (ipMode Proxy).
+    /// The load balancer's address is not served here (ipMode Proxy, or a host name).
     IpModeProxy => "ip-mode-proxy",
     /// The load balancer's address was asked for, and nobody assigned it.
     LoadBalancerPending => "load-balancer-pending",
@@ -311,7 +311,7 @@ causes! {
     ForeignMasquerade => "foreign-masquerade",
     /// The host's rules are not what the objects ask for.
     RulesDiffer => "rules-differ",
-    /// A program of the node listens on a node port.
+    /// A program of the node listens on a node port, or on a Service's port at an address of the node.
     SocketShadowed => "socket-shadowed",
     /// A pod's address is not among those that kube-proxy takes for pods'.
     PodNotDetected => "pod-not-detected",

@@ -83,7 +83,8 @@ impl Question {
     /// The namespace that a name without one is looked for in: the sender's, when it is a pod that is known to be one.
     fn namespace(&self, objects: &Objects) -> Option<Arc<str>> {
         let is_pod = |name: &PodName| {
-            *name.namespace != *USUAL || objects.pod(name).is_some() || !objects.addresses_of(name).is_empty()
+            let may_be = objects.pods.is_none() && *name.namespace != *USUAL;
+            may_be || objects.pod(name).is_some() || !objects.addresses_of(name).is_empty()
         };
         match &self.from {
             From::Name(name) => Some(name.namespace.clone()).filter(|_| is_pod(name)),

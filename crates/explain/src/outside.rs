@@ -97,7 +97,8 @@ pub(crate) fn explain(
     }
     for other in more.iter().take(MOST) {
         let told = asked(to(other));
-        answer.findings.extend(beside(&answer, other, &told));
+        let found = of_other_node(world, other).or_else(|| beside(&answer, other, &told));
+        answer.findings.extend(found);
     }
     let not_looked_at = not_looked_at(more.get(MOST..).unwrap_or_default());
     answer.findings.extend(not_looked_at);
@@ -234,6 +235,19 @@ fn ways_in(
     all
 }
 
+/// A way in that is the address of another Node, where clients outside come to: its rules decide.
+fn of_other_node(world: &World, way: &Known) -> Option<Finding> {
+    let ip = way.ip?;
+    let node = world.snapshot.nodes().find(|node| node.addresses.contains(&ip))?;
+    let what = format!(
+        "{} is an address of Node {}, whose rules decide there: --node {}",
+        way.words(),
+        node.name,
+        node.name
+    );
+    (*node.name != *world.facts.name).then(|| Finding::remark(Cause::SeenFrom, what))
+}
+
 /// What another way in has to say that the first does not.
 fn beside(first: &Explanation, way: &Known, told: &Explanation) -> Option<Finding> {
     let said = told
@@ -297,6 +311,25 @@ fn pending(name: &ServiceName, details: &ServiceDetails) -> Option<Finding> {
     )
 }
 
+/// The name by which a load balancer is known, where it has no address in the status.
+fn host_name(details: &ServiceDetails) -> Option<&str> {
+    details
+        .ingress
+        .iter()
+        .find_map(|ingress| ingress.hostname.as_deref())
+}
+
+/// A load balancer that has a name alone, and no node port to send to: how it gets to the pods is its own business.
+fn by_host_name(name: &ServiceName, host: &str) -> Finding {
+    let what = format!(
+        "clients outside reach Service {name} by its load balancer, {host}, which kube-proxy does not serve"
+    );
+    Finding::fault(Cause::IpModeProxy, what)
+        .because("Its status lists a host name and no address, and it has no node ports: the load balancer sends to pods by itself.")
+        .about(of_service(name))
+        .advise(Advice::act(format!("look at the load balancer: its targets and health checks, and what DNS answers for {host}")))
+}
+
 /// Nothing of the Service is for clients outside.
 fn not_exposed(world: &World, name: &ServiceName) -> Finding {
     let details = world.objects.services.get(name);
@@ -305,6 +338,9 @@ fn not_exposed(world: &World, name: &ServiceName) -> Finding {
             severity: Severity::Fault,
             ..finding
         };
+    }
+    if let Some(host) = details.and_then(host_name) {
+        return by_host_name(name, host);
     }
     let ips: Vec<String> = world.snapshot.service(name).map_or_else(Vec::new, |service| {
         let of = |family: Family| *service.cluster_ips.get(family);

@@ -106,6 +106,7 @@ impl FromStr for To {
         if let Some((scheme, rest)) = text.split_once("://") {
             return of_url(scheme, rest);
         }
+        let text = without_path(text);
         if let Ok(both) = text.parse::<SocketAddr>() {
             return Ok(To::Address(both.ip(), Some(both.port())));
         }
@@ -123,7 +124,7 @@ impl FromStr for To {
         }
         match service_name(host) {
             Some(name) => Ok(To::Service(name, port)),
-            None if is_name(host) => Ok(To::Name(host.into(), port)),
+            None if is_name(host) && host.contains(char::is_alphabetic) => Ok(To::Name(host.into(), port)),
             None => Err(format!(
                 "{text:?} is no destination: give NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, \
                  NODE:NODEPORT, or node:NODEPORT"
@@ -133,6 +134,13 @@ impl FromStr for To {
 }
 
 const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// What people copy without its scheme: `cart.shop:80/healthz`.
+fn without_path(text: &str) -> &str {
+    let port = text.find(':').unwrap_or(text.len());
+    let path = text[port..].find(['/', '?']);
+    path.map_or(text, |path| &text[..port + path])
+}
 
 /// What a client was given, as people copy it: of `http://cart.shop:80/path` the host and port count.
 fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
@@ -196,20 +204,25 @@ impl Question {
     /// The node whose rules matter, as far as the question names one: that of a Node's address which is asked for, else the
     /// sender's.
     pub fn node(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
-        let of_target = self.asked_node(snapshot);
-        of_target.or_else(|| self.node_of_sender(snapshot, objects))
+        let sender = self.node_of_sender(snapshot, objects);
+        let is_outside = match self.from {
+            From::Outside => true,
+            From::Address(_) => sender.is_none(),
+            _ => false,
+        };
+        self.asked_node(snapshot, is_outside).or(sender)
     }
 
     /// The Node that is asked for by an address or name of its own: it translates node ports there, whoever sends. An address
-    /// that is a Service's as well is translated where its clients are.
-    fn asked_node(&self, snapshot: &Snapshot) -> Option<Arc<str>> {
+    /// that is a Service's as well is translated where its clients are; those outside come to the node that has it.
+    fn asked_node(&self, snapshot: &Snapshot, is_outside: bool) -> Option<Arc<str>> {
         let node = match &self.to {
             To::Address(ip, _) => {
                 let is_services = |service: &Service| {
                     service.external_ips.contains(ip) || service.load_balancer_ips.contains(ip)
                 };
                 let node = snapshot.nodes().find(|node| node.addresses.contains(ip));
-                node.filter(|_| !snapshot.services().any(is_services))
+                node.filter(|_| is_outside || !snapshot.services().any(is_services))
             }
             To::Name(name, _) => {
                 let is_service = snapshot.services().any(|service| *service.name.name == **name);
@@ -271,6 +284,7 @@ mod tests {
             ),
             ("cart", name("cart", None)),
             ("cart:80", name("cart", Some(Port::Number(80)))),
+            ("cart:80/healthz?a=b", name("cart", Some(Port::Number(80)))),
             (
                 "worker-2.example.com:30080",
                 name("worker-2.example.com", Some(Port::Number(30080))),
@@ -280,6 +294,7 @@ mod tests {
                 "cart.shop.svc.cluster.local:80",
                 service("shop", "cart", Some(Port::Number(80))),
             ),
+            ("10.96.0.10:53/x", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10:53", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10", To::Address([10, 96, 0, 10].into(), None)),
             (
@@ -295,7 +310,16 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
         }
-        for text in ["", "a b", "shop/cart:0", "shop/cart:70000", "/", "x/", ":80"] {
+        for text in [
+            "",
+            "a b",
+            "10.96.0.300:80",
+            "shop/cart:0",
+            "shop/cart:70000",
+            "/",
+            "x/",
+            ":80",
+        ] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
     }

@@ -186,6 +186,9 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     let known = all
         .into_iter()
         .find(|known| known.ip == Some(ip) && (known.port, known.protocol) == (number, protocol));
+    if let Some(owner) = known.as_ref().filter(|known| known.service != *name) {
+        return nowhere(Some(name), service_causes::of_another(name, owner));
+    }
     Aim::Packet(Target {
         at: SocketAddr::new(ip, number),
         protocol,

@@ -218,3 +218,58 @@ fn a_client_of_the_other_family_is_told_which_fields_give_the_service_its_own() 
         assert_eq!(answer.packet.as_ref().expect("a packet").src.to_string(), ip);
     }
 }
+
+/// People know Deployments by name, and pods by what `kubectl` calls them.
+#[test]
+fn a_sender_that_is_no_pod_is_told_which_pods_are_near() {
+    let mut objects = cluster(&["shop"]);
+    let mut made = pod("shop", "10.42.1.80");
+    made["metadata"]["name"] = "front-7c9f6d-abcde".into();
+    objects.push(made);
+    for (from, near) in [
+        ("shop/front", "shop/front-7c9f6d-abcde"),
+        ("front", "shop/front-7c9f6d-abcde"),
+        ("pod/front-7c9f6d-abcde", "shop/front-7c9f6d-abcde"),
+        ("pod/web", "default/web, prod/web, shop/web"),
+    ] {
+        let answer = ask(&objects, from, "cart");
+        let words = told(&answer);
+        says(&answer, Reach::Unknown, "no-such-pod");
+        let first = near.split(',').next().unwrap_or_default();
+        assert!(words.contains(&format!("There is {near}.")), "{words}");
+        assert!(words.contains(&format!("--from {first}")), "{words}");
+        // Whose namespace would count, nobody knows.
+        assert_eq!(asked(&answer), "shop/cart");
+    }
+    let answer = ask(&objects, "shop/fro", "cart");
+    assert!(
+        told(&answer).contains("Neither Pods nor slices name it"),
+        "{}",
+        told(&answer)
+    );
+}
+
+/// Objects that were restored with the addresses that they had.
+#[test]
+fn a_service_whose_cluster_ip_is_anothers_is_not_answered_for_by_that() {
+    let older = |mut objects: Vec<Value>, year: u16| {
+        objects[0]["metadata"]["creationTimestamp"] = format!("{year}-01-01T00:00:00Z").into();
+        objects
+    };
+    let objects = [
+        vec![node("node-a", "192.0.2.11")],
+        older(cart("shop", "10.96.8.10", "10.42.1.5"), 2024),
+        older(cart("prod", "10.96.8.10", "10.42.1.6"), 2020),
+    ]
+    .concat();
+    let answer = ask(&objects, "node", "shop/cart");
+    let words = told(&answer);
+    says(&answer, Reach::No, "claimed");
+    for part in [
+        "10.96.8.10:80/TCP is that of Service prod/cart, and shop/cart has the same",
+        "spec.clusterIP",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    assert_eq!(ask(&objects, "node", "prod/cart").reach, Reach::Yes);
+}

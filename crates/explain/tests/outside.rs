@@ -352,3 +352,48 @@ fn a_load_balancer_that_sees_the_traffic_itself_is_one_of_ip_mode_proxy() {
         "{words}"
     );
 }
+
+/// Some give out the nodes' own addresses (klipper-lb of k3s): a client comes to the node that has the address.
+#[test]
+fn a_load_balancers_address_that_is_a_nodes_is_answered_by_that_node() {
+    let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": with_node_port(30080)["ports"]});
+    let ingress = json!([{"ip": "192.0.2.11"}, {"ip": "192.0.2.12"}]);
+    let mut objects = cluster(&spec, &ingress, POD);
+    objects.push(node("node-b", "192.0.2.12"));
+    objects[2]["endpoints"][0]["nodeName"] = "node-b".into();
+    for from in ["outside", "198.51.100.7"] {
+        for to in ["192.0.2.12:80", "192.0.2.12:30080"] {
+            let answer = ask(&objects, from, to);
+            assert_eq!(
+                (answer.reach, answer.node.as_str()),
+                (Reach::Yes, "node-b"),
+                "{}",
+                told(&answer)
+            );
+        }
+        let answer = ask(&objects, from, "192.0.2.11:80");
+        says(&answer, Reach::No, "no-local-endpoints");
+        // By name the first node's rules are asked, and those of the other are that node's to say.
+        let words = told(&ask(&objects, from, "shop/cart"));
+        assert!(
+            words.contains("load-balancer IP 192.0.2.12:80/TCP is an address of Node node-b, whose rules decide there: --node node-b"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn a_load_balancer_that_has_a_name_alone_serves_by_itself() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let answer = ask(
+        &cluster(&spec, &json!([{"hostname": "lb.example"}]), POD),
+        "outside",
+        "shop/cart",
+    );
+    says(&answer, Reach::NotOurs, "ip-mode-proxy");
+    assert!(
+        told(&answer).contains("by its load balancer, lb.example"),
+        "{}",
+        told(&answer)
+    );
+}

@@ -2,6 +2,7 @@
 
 use super::{listed, of_service, port_words};
 use crate::finding::{Advice, Cause, Finding};
+use crate::known::Known;
 use crate::objects::{ServiceDetails, Target};
 use crate::question::{From, Port, Question};
 use crate::world::World;
@@ -149,6 +150,27 @@ pub(crate) fn no_address(
             "otherwise the client needs an address of the family that the Service has ({})",
             listed(&others, 2)
         )))
+}
+
+/// The Service's cluster IP and port are another's.
+pub(crate) fn of_another(name: &ServiceName, owner: &Known) -> Finding {
+    let winner = &owner.service;
+    let what = format!(
+        "{} is that of Service {winner}, and {name} has the same",
+        owner.words()
+    );
+    Finding::fault(Cause::Claimed, what)
+        .because(format!(
+            "An address and port lead to one Service: clients of {name} reach {winner}. The API server gives out no address twice; \
+             objects that were restored or copied with theirs can have one of others."
+        ))
+        .about(of_service(name))
+        .about(of_service(winner))
+        .advise(Advice::change(
+            of_service(name),
+            "spec.clusterIP",
+            "create the Service anew without clusterIP and clusterIPs",
+        ))
 }
 
 /// The Service has no port of this name or number.
