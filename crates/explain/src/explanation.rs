@@ -336,6 +336,8 @@ pub(crate) fn nowhere(
         Cause::NotExposed if matches!(question.to, To::Address(..)) => {
             "gets no answer, unless the network sends that address to a node".to_owned()
         }
+        Cause::IpModeProxy => "connects to the load balancer, which serves it or not".to_owned(),
+        Cause::Claimed => "is connected to the Service that has the address".to_owned(),
         Cause::OwnLoopback => "is refused, unless a program of its own listens there".to_owned(),
         _ if is_open(&why) => "cannot be told of without that".to_owned(),
         _ => "has no address to connect to".to_owned(),
