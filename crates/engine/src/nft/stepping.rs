@@ -31,6 +31,9 @@ impl NftLoop {
         if self.taking_over == TakingOver::Filling && self.seeded.has(Fault::NftTakenOverEmpty) {
             return Some(self.switch(world));
         }
+        if self.putting_back.is_some() {
+            return self.put_back(world);
+        }
         let mut work = Work::default();
         let mut compared = 0;
         let mut written = 0;
@@ -233,7 +236,7 @@ impl NftLoop {
     }
 
     /// Chains for new shapes come before the elements that need them.
-    fn finish(&mut self, world: &World, work: &mut Work) {
+    pub(super) fn finish(&mut self, world: &World, work: &mut Work) {
         work.step.elements.extend(self.held.together(&work.settlings));
         let new = work.shapes.iter().any(|shape| !self.shapes.contains(shape));
         if new && !self.seeded.has(Fault::NftShapesForgotten) {
