@@ -203,6 +203,9 @@ impl NftLoop {
                 while_out: self.out.is_some(),
             });
             self.disturbed.note_at_once(foreign, now, most);
+        } else if foreign.elements.len() > self.config.step_services {
+            // Who flushes a set has done it in one commit, and many services may lack it.
+            self.disturbed.note_at_once(foreign, now, most);
         } else {
             self.disturbed.note(foreign, now, most);
         }

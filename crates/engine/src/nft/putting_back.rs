@@ -132,8 +132,8 @@ impl NftLoop {
             ..Work::default()
         };
         for _ in 0..MOST_LOOKED_AT {
-            let is_full =
-                work.put_back.len() >= self.step_limit || work.step.elements.len() >= self.config.step_elements;
+            let is_full = work.put_back.len() >= self.step_limit
+                || work.step.elements.len() >= self.config.step_elements;
             if is_full {
                 break;
             }
