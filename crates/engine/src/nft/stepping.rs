@@ -181,7 +181,7 @@ impl NftLoop {
 
     fn add_service(&mut self, world: &World, name: &ServiceName, work: &mut Work, now: Duration) {
         let want = world.desired(self.family, name);
-        let spared = self.spared(world, name, want.as_ref());
+        let spared = self.spared(world, name, want.as_deref());
         self.look_at_keepers(name);
         for heir in spared.values() {
             let keepers = self.keepers.entry(heir.clone()).or_default();
@@ -191,7 +191,7 @@ impl NftLoop {
         let waiting = self.retiring.get(name).into_iter().flatten();
         let waited = waiting.filter(|(_, at)| **at <= now);
         let waited = waited.map(|(key, _)| key.clone()).collect();
-        let mut settling = self.held.settle(name, want.as_ref(), &waited, &spared);
+        let mut settling = self.held.settle(name, want.as_deref(), &waited, &spared);
         if self.seeded.has(Fault::NftRetiredAtOnce) {
             let Change { now, later, last } = &mut settling.change;
             now.append(later);
