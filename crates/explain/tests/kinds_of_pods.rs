@@ -309,3 +309,60 @@ fn a_source_range_that_is_an_address_is_told_as_left_out() {
     says(&another, Reach::No, "source-range");
     assert!(!told(&another).contains("write 198"), "{}", told(&another));
 }
+
+/// The status of a container says more than whether it is ready.
+#[test]
+fn a_container_that_is_not_ready_is_told_by_what_it_does() {
+    let running = || json!({"running": {}});
+    let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+    let of = |init: Value, app: Value| {
+        let mut status = json!({"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]});
+        status["initContainerStatuses"] = init;
+        status["containerStatuses"] = json!([app]);
+        let mut pod = pod("cart-1", Some("10.42.1.5"), &status);
+        pod["spec"]["initContainers"] =
+            json!([{"name": "wait-for-db"}, {"name": "proxy", "restartPolicy": "Always"}]);
+        let mut slice = slice("cart", &["10.42.1.5"]);
+        slice["endpoints"][0]["conditions"]["ready"] = false.into();
+        let answer = asked(vec![cart(&Value::Null), slice, pod]);
+        says(&answer, Reach::No, "not-ready");
+        told(&answer)
+    };
+    let app = |state: Value| json!({"name": "app", "ready": false, "state": state});
+    let mut killed = app(waits("CrashLoopBackOff"));
+    killed["lastState"] = json!({"terminated": {"reason": "OOMKilled"}});
+    let mut starting = app(running());
+    starting["started"] = false.into();
+    let init = |name: &str, state: Value| json!([{"name": name, "ready": false, "state": state}]);
+    for (words, part) in [
+        (
+            of(init("wait-for-db", running()), app(waits("PodInitializing"))),
+            "container wait-for-db of initContainers has not ended yet",
+        ),
+        (
+            of(init("proxy", running()), app(running())),
+            "container proxy runs and its readiness probe fails",
+        ),
+        (
+            of(
+                init("wait-for-db", waits("ImagePullBackOff")),
+                app(waits("PodInitializing")),
+            ),
+            "container wait-for-db waits: ImagePullBackOff",
+        ),
+        (
+            of(json!([]), killed),
+            "container app waits: CrashLoopBackOff (it ended before: OOMKilled)",
+        ),
+        (of(json!([]), starting), "its startup probe has not succeeded yet"),
+        (of(json!([]), app(running())), "its readiness probe fails"),
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    // One that did its part is no trouble.
+    let done = of(
+        init("wait-for-db", json!({"terminated": {"reason": "Completed"}})),
+        app(running()),
+    );
+    assert!(!done.contains("wait-for-db"), "{done}");
+}

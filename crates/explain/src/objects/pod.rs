@@ -189,25 +189,10 @@ fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
     let mut found = Vec::new();
     found.extend(unscheduled(pod).map(Trouble::Told));
     found.extend(ended(pod).map(Trouble::Told));
-    let statuses = list(pod, "/status/initContainerStatuses").iter();
-    for status in statuses.chain(list(pod, "/status/containerStatuses")) {
-        let name = text(status, "/name");
-        let waiting = text(status, "/state/waiting/reason");
-        let ended = text(status, "/state/terminated/reason");
-        let never_ready = !is_true(status, "/ready");
-        let mut told = |words| found.push(Trouble::Told(words));
-        match (waiting, ended) {
-            ("", "") if never_ready && status.pointer("/state/running").is_some() => {
-                told(format!("container {name} runs and its readiness probe fails"));
-            }
-            ("", "") => {}
-            ("", ended) if never_ready && ended != "Completed" => {
-                told(format!("container {name} ended: {ended}"));
-            }
-            ("", _) => {}
-            (waiting, _) => told(format!("container {name} waits: {waiting}")),
-        }
-    }
+    let starting = list(pod, "/status/initContainerStatuses").iter();
+    found.extend(starting.filter_map(|status| of_container(status, kind_of(pod, text(status, "/name")))));
+    let serving = list(pod, "/status/containerStatuses").iter();
+    found.extend(serving.filter_map(|status| of_container(status, ContainerKind::App)));
     let gates = list(pod, "/spec/readinessGates").iter();
     found.extend(gates.filter_map(|gate| closed_gate(pod, text(gate, "/conditionType"))));
     let message = ready.map_or("", |ready| text(ready, "/message"));
@@ -215,6 +200,49 @@ fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
         found.push(Trouble::Told(message.to_owned()));
     }
     found
+}
+
+/// What kind one of the `initContainers` is.
+fn kind_of(pod: &Value, name: &str) -> ContainerKind {
+    let mut all = list(pod, "/spec/initContainers").iter();
+    let spec = all.find(|one| text(one, "/name") == name);
+    match spec.map(|spec| text(spec, "/restartPolicy")) {
+        Some("Always") => ContainerKind::Sidecar,
+        _ => ContainerKind::Init,
+    }
+}
+
+/// What keeps a container from being ready, as its status says.
+fn of_container(status: &Value, kind: ContainerKind) -> Option<Trouble> {
+    let name = text(status, "/name");
+    let waiting = text(status, "/state/waiting/reason");
+    let ended = text(status, "/state/terminated/reason");
+    let is_ready = is_true(status, "/ready");
+    let runs = status.pointer("/state/running").is_some();
+    let is_starting = status.pointer("/started") == Some(&Value::Bool(false));
+    let before = match text(status, "/lastState/terminated/reason") {
+        "" | "Completed" | "Error" => String::new(),
+        reason => format!(" (it ended before: {reason})"),
+    };
+    let words = match (waiting, ended, kind) {
+        // Those that start the pod end when they are done; they have no probes.
+        ("", "", ContainerKind::Init) if runs => {
+            format!(
+                "container {name} of initContainers has not ended yet, and the others start after it{before}"
+            )
+        }
+        ("", "", _) if !is_ready && runs && is_starting => {
+            format!("container {name} runs and its startup probe has not succeeded yet{before}")
+        }
+        ("", "", _) if !is_ready && runs => {
+            format!("container {name} runs and its readiness probe fails{before}")
+        }
+        ("", "", _) | ("", "Completed", ContainerKind::Init) => return None,
+        ("", ended, _) if !is_ready && ended != "Completed" => format!("container {name} ended: {ended}"),
+        ("", _, _) => return None,
+        (waiting, _, _) => format!("container {name} waits: {waiting}{before}"),
+    };
+    Some(Trouble::Told(words))
 }
 
 /// That no node takes the pod, and why.
