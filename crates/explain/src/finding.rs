@@ -193,6 +193,8 @@ macro_rules! causes {
 causes! {
     /// There is no such Service.
     NoSuchService => "no-such-service",
+    /// The client asks its node's DNS servers, which know no Services.
+    NodeDns => "node-dns",
     /// There is no such Pod.
     NoSuchPod => "no-such-pod",
     /// Another proxy has the Service (`service.kubernetes.io/service-proxy-name`).

@@ -19,8 +19,8 @@ const USUAL: &str = "default";
 /// A question whose destination says what it is.
 pub(crate) struct Meant {
     pub(crate) question: Question,
-    /// What the name was taken for, where it could have been another.
-    pub(crate) taken: Option<Finding>,
+    /// What the name was taken for, where it could have been another, and that the client may not find it.
+    pub(crate) taken: Vec<Finding>,
 }
 
 /// What a question means by the name that it asks for.
@@ -28,7 +28,7 @@ pub(crate) struct Meant {
 /// # Errors
 /// A finding, when the name is of nobody, or of several and nobody says which.
 pub(crate) fn meant(world: &World, question: &Question) -> Result<Meant, Box<Finding>> {
-    let to = |to: To, taken: Option<Finding>| Meant {
+    let to = |to: To, taken: Vec<Finding>| Meant {
         question: Question {
             to,
             ..question.clone()
@@ -43,7 +43,12 @@ pub(crate) fn meant(world: &World, question: &Question) -> Result<Meant, Box<Fin
                 name,
                 port: port.as_ref(),
             };
-            asked.meant().map(|(meant, taken)| to(meant, taken))
+            let (meant, taken) = asked.meant()?;
+            let mut found: Vec<Finding> = taken.into_iter().collect();
+            if matches!(meant, To::Service(..)) {
+                found.extend(asked.nodes_dns());
+            }
+            Ok(to(meant, found))
         }
         // `worker-2.example` could be both.
         To::Service(name, port) if world.snapshot.service(name).is_none() => {
@@ -55,11 +60,13 @@ pub(crate) fn meant(world: &World, question: &Question) -> Result<Meant, Box<Fin
                 port: port.as_ref(),
             };
             match world.snapshot.node(&dotted) {
-                Some(node) => asked.node(node).map(|(meant, taken)| to(meant, taken)),
-                None => Ok(to(question.to.clone(), None)),
+                Some(node) => asked
+                    .node(node)
+                    .map(|(meant, taken)| to(meant, taken.into_iter().collect())),
+                None => Ok(to(question.to.clone(), Vec::new())),
             }
         }
-        To::Service(..) | To::Address(..) | To::NodePort(_) => Ok(to(question.to.clone(), None)),
+        To::Service(..) | To::Address(..) | To::NodePort(_) => Ok(to(question.to.clone(), Vec::new())),
     }
 }
 
@@ -119,6 +126,40 @@ impl Asked<'_> {
             Some(namespace) => self.of_pods(&namespace, &all),
             None => self.of_anybodys(&all),
         }
+    }
+
+    /// The client is a pod that asks other DNS servers than the cluster's.
+    fn nodes_dns(&self) -> Option<Finding> {
+        let objects = &self.world.objects;
+        let name = match &self.question.from {
+            From::Name(name) => name.clone(),
+            From::PodAddress(ip) | From::Address(ip) => objects.pod_of(*ip)?,
+            From::Pod | From::Node | From::NamedNode(_) | From::Outside => return None,
+        };
+        let pod = objects.pod(&name).filter(|pod| pod.asks_nodes_dns())?;
+        let what = format!(
+            "pod {name} asks its node's DNS servers, which know no Service {}",
+            self.name
+        );
+        let (why, policy) = match pod.dns_policy.as_str() {
+            "Default" => ("Its dnsPolicy is Default, which is the node's.", "ClusterFirst"),
+            _ => (
+                "It uses its node's network (hostNetwork), where dnsPolicy ClusterFirst, which is what pods have that say nothing, counts as \
+                 Default.",
+                "ClusterFirstWithHostNet",
+            ),
+        };
+        let pod = subject("Pod", &name.namespace, &name.name);
+        Some(
+            Finding::warning(Cause::NodeDns, what)
+                .because(format!("{why} At the cluster IP it reaches the Service."))
+                .about(pod.clone())
+                .advise(Advice::change(
+                    pod,
+                    "spec.dnsPolicy",
+                    format!("set it to {policy}"),
+                )),
+        )
     }
 
     /// The Services of this name, in objects and in rules.

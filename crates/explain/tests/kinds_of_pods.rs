@@ -173,6 +173,19 @@ fn what_makes_pods_is_told_where_it_makes_none() {
             assert!(!told(&answer).contains("replicas"), "{}", told(&answer));
         }
     }
+    // Labels that nearly fit are told where no Pods say more.
+    let near = workload("Deployment", "shop", "carts", json!(2));
+    let answer = asked([empty(), vec![near.clone()]].concat());
+    says(&answer, Reach::No, "nothing-selected");
+    names(
+        &answer,
+        &[
+            "Deployment shop/cart comes nearest: its pods have app=carts",
+            "spec.selector[app]: set it to carts",
+        ],
+    );
+    let answer = asked([empty(), vec![near, no_pods()]].concat());
+    assert!(!told(&answer).contains("comes nearest"), "{}", told(&answer));
     // An old generation of a Deployment has none on purpose, and pods that are there come first.
     let mut owned = workload("ReplicaSet", "shop", "cart", json!(0));
     owned["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "name": "cart"}]);

@@ -273,3 +273,68 @@ fn a_service_whose_cluster_ip_is_anothers_is_not_answered_for_by_that() {
     }
     assert_eq!(ask(&objects, "node", "prod/cart").reach, Reach::Yes);
 }
+
+/// Pods of the node's network, and those that were told so, ask the node's DNS servers.
+#[test]
+fn a_client_that_asks_its_nodes_dns_is_told_that_it_finds_no_service() {
+    let mut objects = cluster(&["shop"]);
+    let mut agent = |name: &str, ip: &str, spec: Value| {
+        let mut agent = pod("shop", ip);
+        agent["metadata"]["name"] = name.into();
+        agent["spec"] = spec;
+        objects.push(agent);
+    };
+    agent(
+        "host",
+        "192.0.2.11",
+        json!({"nodeName": "node-a", "hostNetwork": true}),
+    );
+    agent(
+        "first",
+        "192.0.2.11",
+        json!({"nodeName": "node-a", "hostNetwork": true, "dnsPolicy": "ClusterFirst"}),
+    );
+    agent(
+        "both",
+        "192.0.2.11",
+        json!({"nodeName": "node-a", "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}),
+    );
+    agent(
+        "default",
+        "10.42.1.90",
+        json!({"nodeName": "node-a", "dnsPolicy": "Default"}),
+    );
+    agent(
+        "own",
+        "10.42.1.91",
+        json!({"nodeName": "node-a", "dnsPolicy": "None"}),
+    );
+    agent(
+        "plain",
+        "10.42.1.92",
+        json!({"nodeName": "node-a", "dnsPolicy": "ClusterFirst"}),
+    );
+    for (name, policy) in [
+        ("host", Some("ClusterFirstWithHostNet")),
+        ("first", Some("ClusterFirstWithHostNet")),
+        ("default", Some("set it to ClusterFirst")),
+        ("both", None),
+        ("own", None),
+        ("plain", None),
+    ] {
+        let answer = ask(&objects, &format!("shop/{name}"), "cart");
+        let words = told(&answer);
+        let wanted = if policy.is_some() { "node-dns" } else { "" };
+        assert_eq!(
+            (answer.reach, cause(&answer)),
+            (Reach::Yes, wanted),
+            "{name}: {words}"
+        );
+        assert!(
+            policy.is_none_or(|policy| words.contains(policy)),
+            "{name}: {words}"
+        );
+        // Who gives the Service's own name asks no DNS.
+        assert_eq!(cause(&ask(&objects, &format!("shop/{name}"), "shop/cart")), "");
+    }
+}

@@ -15,6 +15,9 @@ pub(super) fn without_pods(world: &World, service: &ServiceName, selector: &Labe
         one.namespace == service.namespace && wanted.all(|(key, value)| one.labels.get(key) == Some(value))
     };
     let all: Vec<&Workload> = world.objects.workloads.iter().filter(is_meant).collect();
+    if all.is_empty() && world.objects.pods.is_none() {
+        return nearest(world, service, selector);
+    }
     let (first, is_none_wanted) = match all.iter().find(|one| one.replicas > 0) {
         Some(wanted) => (*wanted, false),
         None => (*all.first()?, true),
@@ -51,6 +54,48 @@ pub(super) fn without_pods(world: &World, service: &ServiceName, selector: &Labe
             .about(of_service(service))
             .about(object)
             .advise(Advice::act(format!("see its events: kubectl describe {kind} -n {namespace} {name}"))),
+    )
+}
+
+/// Where no Pods are known: what makes pods with nearly the labels.
+fn nearest(world: &World, service: &ServiceName, selector: &Labels) -> Option<Finding> {
+    let lacks = |of: &Workload| {
+        let lacking = selector
+            .iter()
+            .filter(|(key, value)| of.labels.get(*key) != Some(*value));
+        lacking
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<Vec<_>>()
+    };
+    let here = world
+        .objects
+        .workloads
+        .iter()
+        .filter(|of| of.namespace == service.namespace);
+    let all = here.map(|of| (lacks(of), of));
+    // With one label every other lacks one: then it has to have some value there.
+    let is_near = |(lacking, of): &(Vec<(String, String)>, &Workload)| {
+        lacking.len() < selector.len() || lacking.iter().any(|(key, _)| of.labels.contains_key(key))
+    };
+    let (lacking, of) = all.filter(is_near).min_by_key(|(lacking, _)| lacking.len())?;
+    let (key, wanted) = lacking.first()?;
+    let has = match of.labels.get(key) {
+        Some(has) => format!("its pods have {key}={has}"),
+        None => format!("its pods have no label {key}"),
+    };
+    let words = selector_words(selector);
+    let what = format!("the selector of Service {service} ({words}) fits no pods; {of} comes nearest: {has}");
+    let object = subject(of.kind, &of.namespace, &of.name);
+    let action = match of.labels.get(key) {
+        Some(has) => format!("set it to {has}, or label the pods {key}={wanted}"),
+        None => format!("take it out, or label the pods {key}={wanted}"),
+    };
+    Some(
+        Finding::fault(Cause::NothingSelected, what)
+            .because(format!("A Service selects pods that have all of these labels, of namespace {}. No Pods were given to look at.", of.namespace))
+            .about(of_service(service))
+            .about(object)
+            .advise(Advice::change(of_service(service), format!("spec.selector[{key}]"), action)),
     )
 }
 

@@ -74,6 +74,8 @@ pub struct Pod {
     pub is_terminating: bool,
     /// Whether it uses the node's network.
     pub host_network: bool,
+    /// `spec.dnsPolicy`, as written.
+    pub dns_policy: String,
     /// Its containers, those that start it included.
     pub containers: Vec<Container>,
     /// Why it is not ready, as its status says: containers that wait or ended, readiness gates; empty when it says nothing.
@@ -107,6 +109,16 @@ impl Pod {
     /// Whether it has an address in any of its networks.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.ips.contains(&ip) || self.further_ips.contains(&ip)
+    }
+
+    /// Whether it asks the DNS servers of its node, which know no Services.
+    pub fn asks_nodes_dns(&self) -> bool {
+        match self.dns_policy.as_str() {
+            "Default" => true,
+            // What a pod has that says nothing, and what the kubelet makes Default for pods of the node's network.
+            "" | "ClusterFirst" => self.host_network,
+            _ => false,
+        }
     }
 
     /// The readiness gate alone that keeps it from being ready, when its containers are.
@@ -145,6 +157,7 @@ pub(super) fn read(object: &Value) -> Pod {
         is_ready: ready.is_some_and(|condition| text(condition, "/status") == "True"),
         is_terminating: !text(object, "/metadata/deletionTimestamp").is_empty(),
         host_network: is_true(object, "/spec/hostNetwork"),
+        dns_policy: text(object, "/spec/dnsPolicy").to_owned(),
         containers: apps.chain(starting).collect(),
         trouble: trouble(object, ready),
     }
