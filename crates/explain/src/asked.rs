@@ -3,7 +3,7 @@
 use crate::causes::endpoints::{Entry, Looked};
 use crate::causes::host::Sent;
 use crate::causes::odd::endpoints_object;
-use crate::causes::{address, node_address, policy};
+use crate::causes::{address, policy};
 use crate::explanation::{Delivery, Explanation};
 use crate::fate::{self, Ended, Fate, RuleLine};
 use crate::finding::{Cause, Finding, Severity};
@@ -14,10 +14,10 @@ use crate::stand_in;
 use crate::target::Target;
 use crate::world::{Rules, World};
 use model::{
-    Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Origin, Packet, Policy, Route,
-    ServiceName, oracle,
+    Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Packet, Policy, Route, ServiceName,
+    oracle,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// A packet that can be sent, and what becomes of it.
 pub(crate) struct Asked<'a> {
@@ -50,7 +50,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         self.packet.family()
     }
 
@@ -465,47 +465,6 @@ impl<'a> Asked<'a> {
         let failing = self.fates.iter().find(|fate| !fate.got_through());
         let told = failing.or(self.fates.first());
         told.map(|fate| fate.rules.clone()).unwrap_or_default()
-    }
-
-    fn addresses(&self) -> Vec<IpAddr> {
-        let is_node_port = self
-            .target
-            .known
-            .as_ref()
-            .is_some_and(|known| known.kind == Kind::NodePort);
-        // Where nothing is sent on, it answers nowhere.
-        let is_served = self.fates.iter().any(Fate::is_translated);
-        if !is_node_port || !is_served || self.world.addresses_are_unknown() {
-            return Vec::new();
-        }
-        match self.world.rules {
-            Rules::Observed => self.addresses_by_rules(),
-            _ => node_address::node_port_addresses(self.world, self.family()),
-        }
-    }
-
-    /// The host's addresses at which its rules translate the node port.
-    fn addresses_by_rules(&self) -> Vec<IpAddr> {
-        let mut own = self.world.host_facts.addresses();
-        let loopback: IpAddr = match self.family() {
-            Family::V4 => [127, 0, 0, 1].into(),
-            Family::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
-        };
-        own.insert(loopback);
-        let translates = |ip: &IpAddr| {
-            let at = SocketAddr::new(*ip, self.target.at.port());
-            let (src, origin) = if ip.is_loopback() {
-                (*ip, Origin::Host)
-            } else {
-                (self.sender.ip, self.sender.origin.clone())
-            };
-            let packet = Packet::new(src, at, self.target.protocol, origin);
-            fate::fates(self.world, &packet).iter().any(Fate::is_translated)
-        };
-        let of_family = own.into_iter().filter(|ip| Family::of(*ip) == self.family());
-        let mut served: Vec<IpAddr> = of_family.filter(translates).collect();
-        served.sort_by_key(|ip| (ip.is_loopback(), *ip));
-        served
     }
 }
 

@@ -29,6 +29,7 @@ pub mod question;
 pub mod screen;
 mod seen_from;
 pub mod sender;
+mod served_at;
 mod stand_in;
 pub mod target;
 mod told_apart;
