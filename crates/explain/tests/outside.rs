@@ -308,6 +308,21 @@ fn an_address_that_is_not_served_is_named_with_why() {
     }
 }
 
+/// The nodes would serve the address, had another Service not had it before.
+#[test]
+fn a_load_balancers_address_that_another_service_has_is_told_as_that() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let ingress = json!([{"ip": "198.51.100.50"}]);
+    let mut objects = cluster(&spec, &ingress, POD);
+    objects[1]["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z".into();
+    let mut first = service("basket", "10.96.8.9", &spec, &ingress);
+    first["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    objects.extend([first, slice("basket", &["10.42.1.6"])]);
+    let answer = ask(&objects, "outside", "shop/cart");
+    says(&answer, Reach::No, "claimed");
+    assert_eq!(ask(&objects, "outside", "shop/basket").reach, Reach::Yes);
+}
+
 #[test]
 fn ways_in_that_are_too_many_are_counted_and_other_ports_are_told() {
     let ips: Vec<String> = (1..=9).map(|last| format!("198.51.100.{last}")).collect();

@@ -53,11 +53,13 @@ fn a_source_range_is_told_from_inside_and_from_outside() {
 /// A list of ranges lets an address in or it does not, however long it is.
 #[test]
 fn long_lists_of_source_ranges_are_no_reason_for_no_answer() {
-    let ranges: Vec<String> = (0..200).map(|net| format!("10.{net}.0.0/16")).collect();
+    let ranges: Vec<String> = (0..600)
+        .map(|net| format!("10.{}.{}.0/24", net / 250, net % 250))
+        .collect();
     let mut nets: Vec<&str> = ranges.iter().map(String::as_str).collect();
     is_open(&ask(&edge(&nets, &Value::Null), "pod", EDGE));
     nets.extend(["10.0.0.0/8", "128.0.0.0/1", "0.0.0.0/1"]);
-    assert_eq!(ask(&edge(&nets, &Value::Null), "pod", EDGE).reach, Reach::Yes);
+    says(&ask(&edge(&nets, &Value::Null), "pod", EDGE), Reach::Yes, "");
 }
 
 #[test]
