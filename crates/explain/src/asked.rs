@@ -8,7 +8,7 @@ use crate::explanation::{Delivery, Explanation};
 use crate::fate::{self, Ended, Fate, RuleLine};
 use crate::finding::{Cause, Finding, Severity};
 use crate::known::Kind;
-use crate::seen_from::Undetected;
+use crate::seen_from::{Undetected, no_pods_of_family};
 use crate::sender::Sender;
 use crate::stand_in;
 use crate::target::Target;
@@ -371,6 +371,7 @@ impl<'a> Asked<'a> {
         found.extend(sent.hairpin());
         found.extend(self.world.mode_remark());
         found.extend(self.address_remark());
+        found.extend(no_pods_of_family(self.world, self.sender, self.target));
         found.extend(self.world.node_remark());
         found.extend(other_ports(&self.target.others));
         found

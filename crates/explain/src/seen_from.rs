@@ -1,11 +1,14 @@
 //! From where is looked: the node whose rules were asked and the one that the client is on, and what kube-proxy takes for pods.
 
+use crate::causes::{listed, of_service};
 use crate::explanation::{Explanation, Reach};
 use crate::finding::{Advice, Cause, Finding, Severity, subject};
 use crate::known::{Kind, Known};
 use crate::question::Question;
-use crate::sender::{Sender, SenderKind};
+use crate::sender::{Sender, SenderKind, Whose};
+use crate::target::Target;
 use crate::world::{PodsTold, Rules, World};
+use ipnet::IpNet;
 use model::{DesiredPort, Family, Policy};
 
 /// That the client is on another node than the one whose rules were asked: its packets meet those of its own first.
@@ -55,6 +58,33 @@ fn comes_over(world: &World, answer: &Explanation, node: &str) -> Option<Finding
          outside, and externalTrafficPolicy: Local holds for them"
     );
     Some(Finding::remark(Cause::SeenFrom, what).about(subject("Node", "", node)))
+}
+
+/// That pods are known to have addresses of the other family alone, where one was made up to ask at the Service's.
+pub(crate) fn no_pods_of_family(world: &World, sender: &Sender, target: &Target) -> Option<Finding> {
+    let family = Family::of(sender.ip);
+    let other = Family::ALL.into_iter().find(|other| *other != family)?;
+    let nets: Vec<IpNet> = world.pod_networks(other).into_iter().collect();
+    let is_made_up = (sender.kind, sender.whose) == (SenderKind::Pod, Whose::MadeUp);
+    if !is_made_up || nets.is_empty() || !world.pod_networks(family).is_empty() {
+        return None;
+    }
+    let name = target.service.as_ref()?;
+    let what = format!(
+        "{} is an {family} address, and pods are known to have {other} alone ({})",
+        target.at.ip(),
+        listed(&nets, 3)
+    );
+    Some(
+        Finding::warning(Cause::NoAddressOfFamily, what)
+            .because("A packet and its destination are of one family. Pods of a dual-stack cluster have addresses of both.")
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.ipFamilyPolicy",
+                format!("in a dual-stack cluster set it to PreferDualStack, and add {other} to spec.ipFamilies; else create the Service anew with {other}"),
+            )),
+    )
 }
 
 /// Whether kube-proxy takes the client for a pod hangs on the pods' networks, of which nobody told.

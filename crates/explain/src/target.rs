@@ -147,11 +147,13 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     let service = world.snapshot.service(name).expect("asked for above");
     let of_family = |family: Family| *service.cluster_ips.get(family);
     let asked = asked_family(world, question);
-    let family = asked.or_else(|| {
-        Family::ALL
-            .into_iter()
-            .find(|family| of_family(*family).is_some())
-    });
+    // Pods ask at an address of the family that they are known to have, if there is one.
+    let families = || {
+        let all = Family::ALL.into_iter();
+        all.filter(|family| of_family(*family).is_some())
+    };
+    let is_pods = |family: &Family| question.from == From::Pod && !world.pod_networks(*family).is_empty();
+    let family = asked.or_else(|| families().find(is_pods).or(families().next()));
     let Some(ip) = family.and_then(of_family) else {
         return nowhere(
             Some(name),

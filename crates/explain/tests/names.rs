@@ -338,3 +338,56 @@ fn a_client_that_asks_its_nodes_dns_is_told_that_it_finds_no_service() {
         assert_eq!(cause(&ask(&objects, &format!("shop/{name}"), "shop/cart")), "");
     }
 }
+
+/// Where no pod is named, it is one of the family that pods are known to have.
+#[test]
+fn any_pod_is_of_the_family_that_pods_are_known_to_have() {
+    let with = |pods: &str| {
+        let mut node = node("node-a", "192.0.2.11");
+        node["spec"] = json!({"podCIDR": pods, "podCIDRs": [pods]});
+        node
+    };
+    let of = |ips: &[&str]| {
+        let spec = json!({"clusterIPs": ips});
+        let mut six = slice("cart", &["2001:db8:42::5"]);
+        six["addressType"] = "IPv6".into();
+        six["metadata"]["name"] = "cart-6".into();
+        vec![
+            service("cart", ips[0], &spec, &json!([])),
+            slice("cart", &["10.42.1.5"]),
+            six,
+        ]
+    };
+    let both = &["10.96.8.10", "2001:db8:96::10"][..];
+    for (pods, wanted) in [
+        ("10.42.1.0/24", "10.96.8.10:80"),
+        ("2001:db8:42::/64", "[2001:db8:96::10]:80"),
+    ] {
+        let answer = ask(&[vec![with(pods)], of(both)].concat(), "pod", "shop/cart");
+        assert_eq!(
+            (answer.reach, cause(&answer)),
+            (Reach::Yes, ""),
+            "{}",
+            told(&answer)
+        );
+        assert_eq!(answer.packet.as_ref().expect("a packet").dst.to_string(), wanted);
+    }
+    let answer = ask(
+        &[vec![with("10.42.1.0/24")], of(&["2001:db8:96::10"])].concat(),
+        "pod",
+        "shop/cart",
+    );
+    says(&answer, Reach::Yes, "no-address-of-family");
+    assert!(
+        told(&answer).contains("pods are known to have IPv4 alone (10.42.1.0/24)"),
+        "{}",
+        told(&answer)
+    );
+    // Where no network of pods is known, nothing is said.
+    let answer = ask(
+        &[vec![node("node-a", "192.0.2.11")], of(&["2001:db8:96::10"])].concat(),
+        "pod",
+        "shop/cart",
+    );
+    assert_eq!(cause(&answer), "", "{}", told(&answer));
+}
