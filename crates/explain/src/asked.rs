@@ -17,6 +17,7 @@ use model::{
     Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Packet, Policy, Route, ServiceName,
     oracle,
 };
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// A packet that can be sent, and what becomes of it.
@@ -418,34 +419,51 @@ impl<'a> Asked<'a> {
 
     fn deliveries(&self, failing: &Failing) -> Vec<Delivery> {
         let mut all: Vec<Delivery> = Vec::new();
+        // A Service may have thousands of endpoints: each is looked up, and none is searched for.
+        let mut places: BTreeMap<SocketAddr, usize> = BTreeMap::new();
+        let failed: BTreeSet<SocketAddr> = failing.endpoints.iter().copied().collect();
+        let listed = self.listed();
         let total: f64 = self.fates.iter().map(|fate| fate.chance).sum();
         for fate in &self.fates {
             let Some(endpoint) = fate.to else { continue };
-            let works = fate.got_through() && !failing.all && !failing.endpoints.contains(&endpoint);
-            if let Some(same) = all.iter_mut().find(|other| other.endpoint == endpoint) {
+            let works = fate.got_through() && !failing.all && !failed.contains(&endpoint);
+            if let Some(same) = places.get(&endpoint).and_then(|place| all.get_mut(*place)) {
                 same.chance += fate.chance / total;
                 same.is_masqueraded |= fate.is_masqueraded();
                 same.works &= works;
                 continue;
             }
-            all.push(self.delivery(fate, endpoint, fate.chance / total, works));
+            places.insert(endpoint, all.len());
+            let chance = fate.chance / total;
+            all.push(Delivery {
+                chance,
+                works,
+                ..self.delivery(fate, endpoint, listed.get(&endpoint))
+            });
         }
         all
     }
 
-    fn delivery(&self, fate: &Fate, endpoint: SocketAddr, chance: f64, works: bool) -> Delivery {
-        let entries = match (self.port(), &self.target.known) {
-            (Some(port), Some(known)) => self.looked(&known.service, port).entries(),
-            _ => Vec::new(),
-        };
-        let entry = entries.iter().find(|entry| entry.address() == endpoint);
+    /// What slices list for the port, by address.
+    fn listed(&self) -> BTreeMap<SocketAddr, Entry<'_>> {
+        let mut all = BTreeMap::new();
+        if let (Some(port), Some(known)) = (self.port(), &self.target.known) {
+            for entry in self.looked(&known.service, port).entries() {
+                all.entry(entry.address()).or_insert(entry);
+            }
+        }
+        all
+    }
+
+    /// One endpoint that a way leads to, before its chances are added up.
+    fn delivery(&self, fate: &Fate, endpoint: SocketAddr, entry: Option<&Entry<'_>>) -> Delivery {
         let source = match fate.source {
             fate::SourceFate::Kept => Some(self.sender.ip),
             fate::SourceFate::ByKubeProxy(ip) | fate::SourceFate::ByOthers(ip) => ip,
         };
         Delivery {
             endpoint,
-            chance,
+            chance: 0.0,
             is_masqueraded: fate.is_masqueraded(),
             source,
             pod: match entry {
@@ -457,7 +475,7 @@ impl<'a> Asked<'a> {
                 .and_then(|entry| entry.endpoint.node.as_ref())
                 .map(ToString::to_string),
             state: entry.map(Entry::state),
-            works,
+            works: false,
         }
     }
 

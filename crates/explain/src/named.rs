@@ -1,7 +1,7 @@
 //! What a name in a question means: the Service that DNS would answer with, or a Node. Which it was taken for is told.
 
 use crate::causes::{listed, of_service, subject};
-use crate::finding::{Advice, Cause, Finding};
+use crate::finding::{Advice, Cause, Finding, Severity};
 use crate::known::Kind;
 use crate::objects::{Objects, PodName};
 use crate::question::{From, Port, Question, To};
@@ -66,7 +66,21 @@ pub(crate) fn meant(world: &World, question: &Question) -> Result<Meant, Box<Fin
                 None => Ok(to(question.to.clone(), Vec::new())),
             }
         }
-        To::Service(..) | To::Address(..) | To::NodePort(_) => Ok(to(question.to.clone(), Vec::new())),
+        // Perhaps written as namespace and name, which is no name that a client could look up.
+        To::Service(name, port) => {
+            let asked = Asked {
+                world,
+                question,
+                name: &name.name,
+                port: port.as_ref(),
+            };
+            let remark = asked.nodes_dns().map(|finding| Finding {
+                severity: Severity::Remark,
+                ..finding
+            });
+            Ok(to(question.to.clone(), remark.into_iter().collect()))
+        }
+        To::Address(..) | To::NodePort(_) => Ok(to(question.to.clone(), Vec::new())),
     }
 }
 
@@ -287,9 +301,31 @@ impl Asked<'_> {
         by_port.or_else(|| node.addresses.first().copied())
     }
 
+    /// The name of a Service's load balancer, as clouds give it.
+    fn load_balancer(&self) -> Option<Finding> {
+        let host = self.name.trim_end_matches('.');
+        let mut services = self.world.objects.services.iter();
+        let (service, _) = services.find(|(_, details)| {
+            let mut ingress = details.ingress.iter();
+            ingress.any(|one| one.hostname.as_deref() == Some(host))
+        })?;
+        let what = format!(
+            "{host} is the host name of the load balancer of Service {service}, which kube-proxy does not serve"
+        );
+        Some(
+            Finding::fault(Cause::NotKnown, what)
+                .because("Its packets go to the load balancer. Which address DNS answers, and where that sends them, cannot be seen from here.")
+                .about(of_service(service))
+                .advise(Advice::act(format!("ask about the Service itself: --to {service}; and as the load balancer comes: --from outside --to {service}"))),
+        )
+    }
+
     /// No Service's name in DNS has this form, and no Node has it.
     fn nobody(&self) -> Finding {
         let name = self.name;
+        if let Some(balanced) = self.load_balancer() {
+            return balanced;
+        }
         Finding::fault(Cause::NotKnown, format!("{name} is the name of no Node, and has not the form of a Service's"))
             .because("A Service is called NAME.NAMESPACE or NAME.NAMESPACE.svc with the cluster's domain. What else DNS answers, nobody told.")
             .advise(Advice::act("give the address that the name has: --to IP:PORT"))

@@ -11,6 +11,8 @@ use std::net::IpAddr;
 
 /// Endpoints that are listed at most.
 const ENDPOINTS: usize = 8;
+/// Notes that are told at most: a damaged object may have one for each of its parts.
+const NOTES: usize = 12;
 /// Rules that are listed at most.
 const RULES: usize = 6;
 
@@ -26,8 +28,12 @@ pub fn text(explanation: &Explanation, width: usize) -> String {
     for (number, finding) in faults.iter().enumerate() {
         page.finding(finding, number);
     }
-    for remark in rest {
+    for remark in rest.iter().take(NOTES) {
         page.remark(remark);
+    }
+    if rest.len() > NOTES {
+        let more = rest.len() - NOTES;
+        page.field("note", &format!("and {more} more: --output json has them all"));
     }
     page.deliveries(&explanation.deliveries);
     page.addresses(explanation);

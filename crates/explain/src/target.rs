@@ -4,6 +4,7 @@ use crate::causes::service as service_causes;
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::known::{Kind, Known};
 use crate::named;
+use crate::objects::PodName;
 use crate::question::{From, Port, Question, To};
 use crate::stand_in;
 use crate::world::World;
@@ -243,7 +244,10 @@ fn no_such_service(world: &World, name: &ServiceName, known: &[Known]) -> Findin
     let in_objects = world.snapshot.services().map(|service| &service.name);
     let all = in_objects.chain(known.iter().map(|known| &known.service));
     let mut near: Vec<String> = all
-        .filter(|other| other.name == name.name || is_near(&other.name, &name.name))
+        .filter(|other| {
+            let is_turned = other.name == name.namespace && other.namespace == name.name;
+            is_turned || other.name == name.name || is_near(&other.name, &name.name)
+        })
         .map(ToString::to_string)
         .collect();
     near.sort();
@@ -251,6 +255,17 @@ fn no_such_service(world: &World, name: &ServiceName, known: &[Known]) -> Findin
     let what = format!("there is no Service {name}");
     let mut finding =
         Finding::fault(Cause::NoSuchService, what).about(subject("Service", &name.namespace, &name.name));
+    let pod = PodName {
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+    };
+    if let Some(pod) = world.objects.pod(&pod) {
+        finding.why = "It is the name of a Pod. DNS knows Services by their names, and pods only behind a headless Service that \
+                       their spec.subdomain names."
+            .to_owned();
+        let asked = pod.ips.iter().map(|ip| format!("--to {ip}"));
+        return finding.advise_all(asked.map(|to| Advice::act(format!("ask for its address: {to}"))));
+    }
     if !near.is_empty() {
         near.truncate(5);
         finding.why = format!("There is {}.", near.join(", "));

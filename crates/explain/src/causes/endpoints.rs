@@ -76,7 +76,7 @@ impl<'a> Looked<'a> {
                 all.extend(slice.endpoints.iter().map(entry));
             }
         }
-        all.sort_by_key(|entry| entry.address().to_string());
+        all.sort_by_cached_key(|entry| entry.address().to_string());
         all
     }
 

@@ -1,5 +1,6 @@
 //! Causes on the host: its routes, other programs' rules, sockets, sysctls.
 
+use super::endpoints::of_slice;
 use super::{foreign, of_service, subject};
 use crate::fate::{Ended, Fate, RuleLine};
 use crate::finding::{Advice, Cause, Finding};
@@ -237,10 +238,12 @@ impl Sent<'_> {
             .because(format!("A connection is translated once on a node: {then}."))
             .about(of_service(name));
         if let Some(own) = own {
+            let mut slices = self.world.snapshot.slices_of(own).into_iter();
+            let its = slices.find(|slice| slice.endpoints.iter().any(|one| one.ip == to.ip()));
             finding = finding.about(of_service(own)).advise(Advice::change(
-                of_service(own),
+                its.map_or_else(|| of_service(own), of_slice),
                 "endpoints[].addresses",
-                "in its EndpointSlice list the pods' own addresses (or select them), not another Service's address",
+                "list the pods' own addresses there (or have the Service select them), not another Service's address",
             ));
         }
         Some(finding)

@@ -40,7 +40,29 @@ impl Looked<'_> {
                     keeper::see_controller(),
                 ));
         }
+        if slice.ports.is_empty() {
+            return self.no_port_listed(slice);
+        }
         self.other_name(slice)
+    }
+
+    /// The slice lists addresses and no port, so nobody knows where to connect.
+    fn no_port_listed(&self, slice: &Slice) -> Finding {
+        let name = self.service;
+        let ours = match self.port_name {
+            "" => String::new(),
+            ours => format!("name: {ours}, "),
+        };
+        let write = format!(
+            "list the port that these addresses serve: {{{ours}port: NUMBER, protocol: {}}}",
+            self.protocol
+        );
+        let what = format!("slice {} of Service {name} lists no port at all", slice.name.name);
+        Finding::fault(Cause::PortNameMismatch, what)
+            .because("An endpoint is an address and a port. The Service's targetPort is for the controller that writes slices; kube-proxy goes by the slice.")
+            .about(of_service(name))
+            .about(of_slice(slice))
+            .advise_all(keeper::change(self.world, slice, "ports", &write, keeper::see_controller()))
     }
 
     /// The slice's port has another name.
@@ -60,15 +82,12 @@ impl Looked<'_> {
             Some(port) => port.name.to_string(),
             None => String::new(),
         };
-        let what = match names.as_slice() {
-            [] => format!("slice {} of Service {name} lists no port at all", slice.name.name),
-            names => format!(
-                "the port name differs: Service {name} calls its port {:?}, slice {} calls it {}",
-                self.port_name,
-                slice.name.name,
-                listed(names, 4)
-            ),
-        };
+        let what = format!(
+            "the port name differs: Service {name} calls its port {:?}, slice {} calls it {}",
+            self.port_name,
+            slice.name.name,
+            listed(&names, 4)
+        );
         Finding::fault(Cause::PortNameMismatch, what)
             .because(format!(
                 "Service and slice are joined by port name and protocol, not by number. The slice belongs to the \

@@ -6,7 +6,7 @@ use super::{keeper, listed, of_service, subject, workloads};
 use crate::finding::{Advice, Cause, Finding};
 use crate::objects::{Labels, Pod, PodName};
 use crate::world::World;
-use model::ServiceName;
+use model::{Family, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ pub(super) fn of_pod(name: &PodName) -> model::note::Subject {
 }
 
 /// What is selected by a Service whose slices have nothing: nothing, pods without an address, or pods that the slices lack.
-pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) -> Finding {
+pub(super) fn selected(world: &World, service: &ServiceName, family: Family, nothing: String) -> Finding {
     let selector = world
         .objects
         .services
@@ -60,7 +60,12 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
         .copied()
         .filter(|(_, pod)| matches(&selector, pod))
         .collect();
-    let (over, alive): (Vec<_>, Vec<_>) = fitting.iter().partition(|(_, pod)| workloads::has_ended(pod));
+    let (over, alive): (Vec<_>, Vec<_>) = fitting
+        .into_iter()
+        .partition(|(_, pod)| workloads::has_ended(pod));
+    if let Some(other) = of_other_family(service, family, &alive) {
+        return other;
+    }
     if let Some((name, pod)) = alive.first() {
         return unlisted(service, &nothing, name, pod, look);
     }
@@ -108,11 +113,60 @@ fn unmatched(
             change,
         ));
     }
+    if let Some(other) = other_key(selector, &here).filter(|_| elsewhere.is_empty()) {
+        return other.of(finding, service);
+    }
     match elsewhere.first() {
         Some(first) => in_another_namespace(finding, service, first, elsewhere.len()).advise(look),
         None => finding
             .because("A Service selects pods that have all of these labels; none comes near.")
             .advise(look),
+    }
+}
+
+/// A pod that has the value of a selected label under another key, as `app` for `app.kubernetes.io/name`.
+struct OtherKey<'a> {
+    pod: &'a PodName,
+    wanted: &'a str,
+    has: &'a str,
+    value: &'a str,
+}
+
+fn other_key<'a>(selector: &'a Labels, pods: &[(&'a PodName, &'a Pod)]) -> Option<OtherKey<'a>> {
+    pods.iter().find_map(|(pod, labels)| {
+        let of = |wanted: &'a str, value: &'a str| {
+            let (has, _) = labels.labels.iter().find(|(_, other)| *other == value)?;
+            Some(OtherKey {
+                pod,
+                wanted,
+                has,
+                value,
+            })
+        };
+        let mut selected = selector.iter().filter(|(_, value)| !value.is_empty());
+        selected.find_map(|(wanted, value)| of(wanted, value))
+    })
+}
+
+impl OtherKey<'_> {
+    fn of(&self, finding: Finding, service: &ServiceName) -> Finding {
+        let OtherKey {
+            pod,
+            wanted,
+            has,
+            value,
+        } = self;
+        finding
+            .because(format!(
+                "Pod {} comes nearest: it has {has}={value}, and the Service selects {wanted}={value}.",
+                pod.name
+            ))
+            .about(of_pod(pod))
+            .advise(Advice::change(
+                of_service(service),
+                "spec.selector",
+                format!("select {has}: {value}, or label the pods {wanted}={value} (in the template of what makes them)"),
+            ))
     }
 }
 
@@ -161,6 +215,38 @@ fn in_another_namespace(
                 service.name
             ),
         ))
+}
+
+/// Pods are selected, and all their addresses are of the other family than the Service's.
+fn of_other_family(service: &ServiceName, family: Family, pods: &[(&PodName, &Pod)]) -> Option<Finding> {
+    let (name, pod) = pods.first()?;
+    let has_other = |pod: &Pod| !pod.ips.is_empty() && pod.ips.iter().all(|ip| Family::of(*ip) != family);
+    if !pods.iter().all(|(_, pod)| has_other(pod)) {
+        return None;
+    }
+    let whose = match pods.len() {
+        1 => format!("pod {name} has"),
+        some => format!("the {some} pods that it selects have, such as {name},"),
+    };
+    let what = format!("Service {service} is asked by {family}, and {whose} no {family} address");
+    Some(
+        Finding::fault(Cause::SlicesOfOtherFamily, what)
+            .because(format!(
+                "Its address is {}. Slices for {family} list {family} addresses, so they have no endpoint; nothing translates from one \
+                 family to the other.",
+                listed(&pod.ips, 2)
+            ))
+            .about(of_pod(name))
+            .about(of_service(service))
+            .advise(Advice::change(
+                of_service(service),
+                "spec.ipFamilies",
+                "create the Service anew with the family that its pods have",
+            ))
+            .advise(Advice::act(format!(
+                "or give pods {family} addresses: the network plugin and each Node's spec.podCIDRs need a range of that family"
+            ))),
+    )
 }
 
 /// A pod is selected, and no slice lists it.
@@ -345,9 +431,7 @@ pub(super) fn not_in_slices(world: &World, service: &ServiceName, entries: &[Ent
     if selector.is_empty() {
         return None;
     }
-    let family = entries
-        .first()
-        .map(|entry| model::Family::of(entry.endpoint.ip))?;
+    let family = entries.first().map(|entry| Family::of(entry.endpoint.ip))?;
     // Those without this port are listed, too.
     let slices = world.snapshot.slices_of(service);
     let listed_ips: BTreeSet<IpAddr> = slices
@@ -356,7 +440,7 @@ pub(super) fn not_in_slices(world: &World, service: &ServiceName, entries: &[Ent
         .map(|endpoint| endpoint.ip)
         .collect();
     let is_listed = |pod: &Pod| {
-        let mut ips = pod.ips.iter().filter(|ip| model::Family::of(**ip) == family);
+        let mut ips = pod.ips.iter().filter(|ip| Family::of(**ip) == family);
         ips.all(|ip| listed_ips.contains(ip))
     };
     // By an address of another network, of which the pod's status does not tell.

@@ -6,6 +6,7 @@ use crate::fate::{Fate, SourceFate};
 use crate::finding::{Advice, Cause, Finding};
 use crate::sender::{SenderKind, Whose};
 use model::{DesiredPort, Family, LocalDetector, Origin, Policy};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 impl Sent<'_> {
@@ -177,7 +178,9 @@ impl Sent<'_> {
     /// Clients stay with one endpoint.
     pub(crate) fn affinity(&self, port: &DesiredPort) -> Option<Finding> {
         let affinity = port.affinity?;
-        let endpoints: Vec<SocketAddr> = self.fates.iter().filter_map(|fate| fate.to).collect();
+        // With affinity two ways lead to each endpoint: that of a client that is known, and that of a new one.
+        let endpoints: BTreeSet<SocketAddr> = self.fates.iter().filter_map(|fate| fate.to).collect();
+        let endpoints: Vec<SocketAddr> = endpoints.into_iter().collect();
         if endpoints.len() < 2 {
             return None;
         }

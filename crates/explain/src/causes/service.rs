@@ -8,6 +8,7 @@ use crate::question::{From, Port, Question};
 use crate::world::World;
 use model::object::{PROXY_NAME_LABEL, Service, ServiceSkip};
 use model::{Family, NoteKind, Protocol, ServiceName};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Why no proxy serves this Service at all; `None` when one does.
@@ -54,6 +55,16 @@ fn headless(world: &World, name: &ServiceName) -> Finding {
         .collect();
     ips.sort();
     ips.dedup();
+    let ports: BTreeSet<u16> = slices
+        .iter()
+        .flat_map(|slice| &slice.ports)
+        .map(|port| port.port)
+        .collect();
+    let ports: Vec<u16> = ports.into_iter().collect();
+    let ports = match ports.as_slice() {
+        [] => String::new(),
+        some => format!(" ({})", listed(some, 5)),
+    };
     let told = match ips.as_slice() {
         [] => "No slice lists a ready address for it: DNS has no answer.".to_owned(),
         some => format!("Ready addresses: {}.", listed(some, 5)),
@@ -61,7 +72,7 @@ fn headless(world: &World, name: &ServiceName) -> Finding {
     let what = format!("Service {name} is headless (clusterIP: None): kube-proxy has nothing to do for it");
     Finding::fault(Cause::Headless, what)
         .because(format!(
-            "Clients get the pods' own addresses from DNS and connect to them directly, on the pods' port and not on \
+            "Clients get the pods' own addresses from DNS and connect to them directly, on the pods' port{ports} and not on \
              the Service's. {told}"
         ))
         .advise(Advice::act(format!(

@@ -20,7 +20,7 @@ impl Looked<'_> {
         }
         if has_selector {
             let nothing = format!("Service {name} has no EndpointSlice");
-            return pods::selected(self.world, name, nothing);
+            return pods::selected(self.world, name, self.family, nothing);
         }
         if details.is_none() {
             return self.nothing(Cause::NoSlices, format!("Service {name} has no EndpointSlice"));
@@ -272,7 +272,9 @@ impl Looked<'_> {
         let nothing = format!("the slices of Service {name} list no endpoint");
         let details = self.world.objects.services.get(name);
         match details {
-            Some(details) if !details.selector.is_empty() => pods::selected(self.world, name, nothing),
+            Some(details) if !details.selector.is_empty() => {
+                pods::selected(self.world, name, self.family, nothing)
+            }
             None => self.nothing(Cause::EmptySlices, nothing),
             _ => {
                 let slices = self.slices();
