@@ -33,7 +33,7 @@ pub(super) fn parts(sources: &Sources, question: &Question) -> Result<Parts> {
     } else {
         None
     };
-    let dumps = dumps::read(&sources.dump)?;
+    let dumps = dumps::read(&sources.dump, dumps::Wanted::Both)?;
     Ok(Parts {
         documents,
         config,

@@ -1,5 +1,6 @@
 //! Rules out of files: of iptables, of nftables as text or as JSON, told apart by their content.
 
+use crate::input::dumps::{self, Wanted};
 use anyhow::{Context, Result, bail, ensure};
 use iptables::ast::{Ruleset, TableName};
 use iptables::parse::Opaque;
@@ -12,23 +13,34 @@ use std::io::Read;
 /// The rules of all files together, on a host of which nothing else is known.
 ///
 /// # Errors
-/// Names the file that could not be read, or what in it is no rule.
+/// Names the file that could not be read, or what in it is no rule; or says that no rules are of this family.
 pub(super) fn host(files: &[String], family: Family) -> Result<Host> {
-    let mut host = Host::default();
-    let mut left_out = Vec::new();
-    for file in files {
-        let text = read_dump(file)?;
-        if nftables::parse::form_of(&text).is_some() {
-            add_native(&mut host.native, file, &text)?;
-        } else {
-            add_saved(&mut host, file, &text, family)?;
-            left_out.extend(left_out_of(&text).map(|table| (file, table)));
-        }
-    }
-    for (file, table) in left_out {
-        ensure_is_native(&host.native, file, table, family)?;
+    let (host, other) = host_or_other(files, family)?;
+    if let Some(other) = other {
+        let tool = match family {
+            Family::V4 => "iptables-save",
+            Family::V6 => "ip6tables-save",
+        };
+        bail!(
+            "the packet is of {family}, and the dump has only rules of {other}: give what {tool} prints as well"
+        );
     }
     Ok(host)
+}
+
+/// The same, and the family that the rules are of where none are of this one.
+///
+/// # Errors
+/// Names the file that could not be read, or what in it is no rule.
+pub(super) fn host_or_other(files: &[String], family: Family) -> Result<(Host, Option<Family>)> {
+    let dumps = dumps::read(files, Wanted::Only(family))?;
+    let other = dumps.only_other_than(family);
+    let mut host = Host {
+        native: dumps.native.unwrap_or_default(),
+        ..Host::default()
+    };
+    *host.rules.get_mut(family) = dumps.saved.get(family).clone().unwrap_or_default();
+    Ok((host, other))
 }
 
 /// The tables that `iptables-save` says it leaves out, since they have rules that it has no words for.
@@ -76,17 +88,6 @@ pub(crate) fn add_native(native: &mut listed::Ruleset, file: &str, text: &str) -
             table.title()
         );
         native.tables.push(table);
-    }
-    Ok(())
-}
-
-fn add_saved(host: &mut Host, file: &str, text: &str, family: Family) -> Result<()> {
-    for (name, table) in rules_of(file, text, family)?.tables {
-        let before = host.rules.get_mut(family).tables.insert(name, table);
-        ensure!(
-            before.is_none(),
-            "{file} holds table {name}, which another dump has too"
-        );
     }
     Ok(())
 }
