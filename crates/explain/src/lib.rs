@@ -24,6 +24,7 @@ pub mod objects;
 mod outcome;
 mod outside;
 pub mod page;
+mod policy;
 pub mod question;
 pub mod screen;
 pub mod sender;

@@ -219,3 +219,75 @@ fn what_keeps_a_packet_from_kube_proxys_rules_is_named_before_the_rules_are_blam
     };
     assert_eq!(asked(dropped, pod, cluster_ip), ("foreign-rule", Reach::No));
 }
+
+/// A healthy host with a policy that drops.
+fn with_policy(table: &str, chain: &str) -> Host {
+    let policy = format!(":{chain} DROP [0:0]\n");
+    let healthy = Host::healthy();
+    match table {
+        "filter" => Host {
+            filter: format!("{policy}{}", healthy.filter).leak(),
+            ..healthy
+        },
+        "mangle" => Host {
+            mangle: policy.leak(),
+            ..healthy
+        },
+        other => Host {
+            mangle: format!("COMMIT\n*{other}\n{policy}").leak(),
+            ..healthy
+        },
+    }
+}
+
+#[test]
+fn a_policy_that_drops_what_the_host_sends_is_named_with_its_own_table_and_chain() {
+    for (table, chain) in [
+        ("filter", "OUTPUT"),
+        ("mangle", "OUTPUT"),
+        ("mangle", "POSTROUTING"),
+        ("raw", "OUTPUT"),
+    ] {
+        let report = with_policy(table, chain).report();
+        let mut all = report.findings.iter();
+        let found = all.find(|finding| finding.cause.as_str() == "host-traffic-dropped");
+        let told = format!("{:?}", found.expect("it is found"));
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        assert!(told.contains(&format!("iptables -t {table} -")), "{told}");
+    }
+}
+
+/// A policy may be in any table; what would accept packets is a rule of that table and chain.
+#[test]
+fn a_policy_that_drops_is_named_with_its_own_table_and_chain() {
+    for (table, chain) in [
+        ("filter", "FORWARD"),
+        ("mangle", "PREROUTING"),
+        ("mangle", "FORWARD"),
+        ("mangle", "POSTROUTING"),
+        ("raw", "PREROUTING"),
+        ("security", "FORWARD"),
+    ] {
+        let host = with_policy(table, chain);
+        let of_table = match table {
+            "filter" => String::new(),
+            other => format!("-t {other} "),
+        };
+        let report = host.report();
+        let first = report.findings.first().expect("it is found");
+        let advice = first.advice.iter().map(|advice| advice.action.as_str());
+        let told: String = [&*first.what, &*first.why].into_iter().chain(advice).collect();
+        assert_eq!(
+            first.cause.as_str(),
+            "pod-traffic-dropped",
+            "{table} {chain}: {told}"
+        );
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        let accepts = format!("iptables {of_table}-A {chain} -s ");
+        assert!(told.contains(&accepts), "{table} {chain}: {told}");
+        let answer = host.answer("10.244.1.254", "shop/cart");
+        let told = format!("{:?}", answer.findings);
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        assert!(told.contains(&accepts), "{table} {chain}: {told}");
+    }
+}

@@ -1,9 +1,11 @@
 //! What becomes of pods' packets on their way through the host, whoever's rules they meet.
 
+use super::elsewhere::is_before_services;
 use super::pods::{Pod, names};
 use super::{Backend, MOST_TRIED, Patient, Saved, plain_tool, rules_of};
 use crate::fate::{Ended, Fate, RuleLine, fates};
 use crate::finding::{Advice, Cause, Finding};
+use crate::policy;
 use crate::world::World;
 use model::{Family, Origin, Packet, Protocol};
 use nftables::listed;
@@ -37,6 +39,22 @@ pub(super) fn stopped_by(fate: &Fate) -> Option<&RuleLine> {
     (!rule.is_ours() || is_kubelets).then_some(rule)
 }
 
+/// The same of a packet for a Service: what kube-proxy's rules saw and did not translate is another matter.
+pub(super) fn stopped_on_way<'a>(world: &World, fate: &'a Fate) -> Option<&'a RuleLine> {
+    let rule = stopped_by(fate)?;
+    let is_before = !fate.is_forwarded && is_before_services(world, rule);
+    (fate.is_translated() || is_before).then_some(rule)
+}
+
+/// How far a packet for a Service came, and what stopped it.
+pub(super) fn how_far(fate: &Fate, rule: &RuleLine) -> String {
+    let rule = rule_words(rule);
+    match fate.to {
+        Some(to) => format!("kube-proxy's rules translate it (to {to}), then {rule} stops it"),
+        None => format!("{rule} stops it before kube-proxy's rules in table nat see it"),
+    }
+}
+
 pub(super) fn verb(fate: &Fate) -> &'static str {
     match fate.end {
         Ended::Dropped => "dropped",
@@ -52,11 +70,7 @@ pub(super) fn rule_words(rule: &RuleLine) -> String {
     }
 }
 
-fn is_forward_policy(rule: &RuleLine) -> bool {
-    rule.number.is_none() && rule.chain == "FORWARD"
-}
-
-/// Pods' packets to Services that are translated and then stopped.
+/// Pods' packets to Services that are stopped, after they were translated or before.
 fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
     let world = &patient.world;
     let mut found: Vec<(Finding, RuleLine)> = Vec::new();
@@ -64,8 +78,7 @@ fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
         let fates = fates(world, &pod.sends(at, protocol));
         let stopped = fates
             .iter()
-            .filter(|fate| fate.is_translated())
-            .find_map(|fate| Some((fate, stopped_by(fate)?)));
+            .find_map(|fate| Some((fate, stopped_on_way(world, fate)?)));
         let Some((fate, rule)) = stopped else { continue };
         if found.iter().any(|(_, other)| other.place() == rule.place()) {
             continue;
@@ -92,19 +105,36 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
     let (pod_ip, interface) = (pod.ip, &pod.interface);
     let is_to_host = matches!(fate.to, Some(to) if patient.world.is_local(to.ip()));
     let verb = verb(fate);
-    let what = if is_forward_policy(rule) {
+    let what = if policy::is_forward(rule) {
         format!("pod traffic to services is {verb} by the FORWARD policy, {family}")
     } else {
         format!("pod traffic to services is {verb} by {}", rule.place())
     };
-    let to = fate.to.map_or_else(String::new, |to| format!(" (to {to})"));
     let tried = format!(
-        "Tried with a connection from {pod_ip} on {interface} to {service}: kube-proxy's rules translate it{to}, then {} stops it.",
-        rule_words(rule)
+        "Tried with a connection from {pod_ip} on {interface} to {service}: {}.",
+        how_far(fate, rule)
     );
+    let (why, advice) = let_through(patient, family, pod, &Place { rule, is_to_host });
+    Finding::fault(Cause::PodTrafficDropped, what)
+        .because(format!("{tried} {why}"))
+        .advise(Advice::act(advice))
+}
+
+/// What stopped a pod's packet, and where that was bound for.
+struct Place<'a> {
+    rule: &'a RuleLine,
+    is_to_host: bool,
+}
+
+/// Why nothing lets a pod's packet through, and what would.
+fn let_through(patient: &Patient, family: Family, pod: &Pod, at: &Place<'_>) -> (String, String) {
     let network = patient.pod_network_words(family);
     let tool = plain_tool(family);
-    let (why, advice) = if is_forward_policy(rule) {
+    let both = [format!("-s {network}"), format!("-d {network}")];
+    if let Some(told) = policy::elsewhere(at.rule, tool, &both) {
+        return (told.why, told.advice);
+    }
+    let (why, advice) = if policy::is_forward(at.rule) {
         (
             "kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, and no other rule accepts \
              new pod traffic.",
@@ -113,7 +143,7 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
                  {network} -j ACCEPT"
             ),
         )
-    } else if is_to_host {
+    } else if at.is_to_host {
         (
             "The endpoint is a program of this host, so the firewall of incoming packets decides.",
             format!(
@@ -121,6 +151,7 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
             ),
         )
     } else {
+        let interface = &pod.interface;
         (
             "It is not kube-proxy's rule.",
             format!(
@@ -129,9 +160,7 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
             ),
         )
     };
-    Finding::fault(Cause::PodTrafficDropped, what)
-        .because(format!("{tried} {why}"))
-        .advise(Advice::act(advice))
+    (why.to_owned(), advice)
 }
 
 /// A pod's packet to another pod, without a Service.
@@ -139,8 +168,8 @@ fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> 
     let to = patient.some_peer(family, pod)?;
     let fates = fates(&patient.world, &pod.sends(to, Protocol::Tcp));
     let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
-    // The policy that drops pods' packets to Services drops these too: one finding is enough.
-    if is_explained && is_forward_policy(rule) {
+    // A policy that drops pods' packets to Services drops these too: one finding is enough.
+    if is_explained && rule.number.is_none() {
         return None;
     }
     let verb = verb(fate);
