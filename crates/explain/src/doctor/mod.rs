@@ -23,6 +23,7 @@ pub mod screen;
 mod setters;
 mod sysctls;
 mod tools;
+mod unseen;
 
 use crate::finding::{Finding, Severity};
 use crate::known::Known;
@@ -57,14 +58,6 @@ pub struct Saved {
     pub rules: Ruleset,
     /// How many rules the tool could not read itself (`[unsupported revision]`).
     pub unsupported: usize,
-}
-
-/// Whether table filter of a family was left out of what was saved: kube-proxy never has chains in nat alone.
-pub fn lacks_filter(saved: &[Saved], family: Family) -> bool {
-    let of_family = || saved.iter().filter(|saved| saved.family == family);
-    let is_proxys = |saved: &Saved| saved.rules.chain(TableName::Nat, "KUBE-SERVICES").is_some();
-    let has_filter = |saved: &Saved| saved.rules.tables.contains_key(&TableName::Filter);
-    of_family().any(is_proxys) && !of_family().any(has_filter)
 }
 
 /// A backend of iptables.
@@ -182,7 +175,7 @@ pub fn examine(patient: &Patient) -> Report {
         host: patient.words(),
         findings,
         looked_at: patient.looked_at(),
-        not_seen: patient.not_seen.clone(),
+        not_seen: [patient.not_seen.clone(), unseen::gaps(patient)].concat(),
     }
 }
 

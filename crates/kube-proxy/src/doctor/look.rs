@@ -18,6 +18,9 @@ use std::io::ErrorKind;
 /// The name of the file of nftables' tables.
 pub(super) const NATIVE: &str = "nft-ruleset.json";
 
+/// What is missing without them.
+pub(super) const NATIVE_TABLES: &str = "tables of nftables";
+
 /// Everything that can be seen of this host.
 pub(super) fn host() -> Seen {
     let mut seen = Seen::default();
@@ -114,7 +117,7 @@ fn native_tables(seen: &mut Seen) -> bool {
     if let Some(version) = host_state::nft_version() {
         seen.facts.tools.insert("nft".to_owned(), version);
     }
-    let what = "tables of nftables";
+    let what = NATIVE_TABLES;
     match native::list() {
         Ok(listed) => {
             if listed.elements == Elements::LeftOut {

@@ -1,9 +1,10 @@
 //! Makes rules of texts. A text that is damaged is told, and what is whole in it counts.
 
+use super::look::NATIVE_TABLES;
 use super::{Rules, Seen};
 use crate::input::parts::{Section, parts};
 use crate::trace::{is_native, left_out_of};
-use explain::doctor::{Backend, NotSeen, Saved, Weight, lacks_filter};
+use explain::doctor::{Backend, NotSeen, Saved, Weight};
 use explain::facts::HostFacts;
 use iptables::parse;
 use model::Family;
@@ -36,13 +37,11 @@ pub(super) fn rules(seen: &mut Seen) -> Rules {
             )
         }));
     }
-    for family in Family::ALL.into_iter().filter(|_| rules.native.is_none()) {
-        if lacks_filter(&rules.saved, family) {
-            seen.unseen.push(damaged(
-                format!("table filter of {family}"),
-                "it is not among the rules given, and kube-proxy that has chains in nat has some there",
-            ));
-        }
+    if rules.native.is_none() && seen.unseen.iter().all(|missing| missing.what != NATIVE_TABLES) {
+        seen.unseen.push(damaged(
+            NATIVE_TABLES.to_owned(),
+            "what nft list ruleset prints is not among the files: firewalls that use nftables are not seen",
+        ));
     }
     if !is_any_whole && rules.native.is_none() {
         seen.unseen.push(NotSeen {
