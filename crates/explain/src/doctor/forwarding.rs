@@ -46,6 +46,22 @@ pub(super) fn stopped_on_way<'a>(world: &World, fate: &'a Fate) -> Option<&'a Ru
     (fate.is_translated() || is_before).then_some(rule)
 }
 
+/// The first way of a pod's packet that is stopped. Where nobody knows which interface it comes in through, some rules may
+/// be another pod's: all ways count then, but for those that take a pod's address for this host's.
+fn first_stopped<'f>(
+    pod: &Pod,
+    fates: &'f [Fate],
+    stopped: impl Fn(&'f Fate) -> Option<&'f RuleLine>,
+) -> Option<(&'f Fate, &'f RuleLine)> {
+    let mut all = fates.iter().map(|fate| (fate, stopped(fate)));
+    let passes =
+        |(fate, rule): &(&Fate, Option<&RuleLine>)| rule.is_none() && !matches!(fate.end, Ended::Here(_));
+    if pod.is_somewhere() && all.clone().any(|way| passes(&way)) {
+        return None;
+    }
+    all.find_map(|(fate, rule)| Some((fate, rule?)))
+}
+
 /// How far a packet for a Service came, and what stopped it.
 pub(super) fn how_far(fate: &Fate, rule: &RuleLine) -> String {
     let rule = rule_words(rule);
@@ -76,9 +92,7 @@ fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
     let mut found: Vec<(Finding, RuleLine)> = Vec::new();
     for (at, protocol, service) in patient.cluster_ips(family, SERVICES) {
         let fates = fates(world, &pod.sends(at, protocol));
-        let stopped = fates
-            .iter()
-            .find_map(|fate| Some((fate, stopped_on_way(world, fate)?)));
+        let stopped = first_stopped(pod, &fates, |fate| stopped_on_way(world, fate));
         let Some((fate, rule)) = stopped else { continue };
         if found.iter().any(|(_, other)| other.place() == rule.place()) {
             continue;
@@ -102,7 +116,6 @@ struct Stop<'a> {
 
 fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Finding {
     let Stop { fate, rule, service } = *stop;
-    let (pod_ip, interface) = (pod.ip, &pod.interface);
     let is_to_host = matches!(fate.to, Some(to) if patient.world.is_local(to.ip()));
     let verb = verb(fate);
     let what = if policy::is_forward(rule) {
@@ -111,7 +124,8 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
         format!("pod traffic to services is {verb} by {}", rule.place())
     };
     let tried = format!(
-        "Tried with a connection from {pod_ip} on {interface} to {service}: {}.",
+        "Tried with a connection from {} to {service}: {}.",
+        pod.words(),
         how_far(fate, rule)
     );
     let (why, advice) = let_through(patient, family, pod, &Place { rule, is_to_host });
@@ -151,7 +165,10 @@ fn let_through(patient: &Patient, family: Family, pod: &Pod, at: &Place<'_>) -> 
             ),
         )
     } else {
-        let interface = &pod.interface;
+        let interface = match &*pod.interface {
+            "" => "the pods' interface",
+            named => named,
+        };
         (
             "It is not kube-proxy's rule.",
             format!(
@@ -167,19 +184,19 @@ fn let_through(patient: &Patient, family: Family, pod: &Pod, at: &Place<'_>) -> 
 fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> Option<Finding> {
     let to = patient.some_peer(family, pod)?;
     let fates = fates(&patient.world, &pod.sends(to, Protocol::Tcp));
-    let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
+    let (fate, rule) = first_stopped(pod, &fates, stopped_by)?;
     // A policy that drops pods' packets to Services drops these too: one finding is enough.
     if is_explained && rule.number.is_none() {
         return None;
     }
     let verb = verb(fate);
-    let (table, interface, ip) = (&rule.table, &pod.interface, pod.ip);
+    let (table, interface) = (&rule.table, &pod.interface);
     let what = if is_explained {
         format!("forwarded pod traffic is {verb} by {}", rule.place())
     } else {
         format!("forwarded pod traffic {verb} unless a Service translated it, by table {table}")
     };
-    let zone = if table.ends_with("firewalld") {
+    let zone = if table.ends_with("firewalld") && !pod.is_somewhere() {
         format!(" {interface} is in no zone of its own.")
     } else {
         String::new()
@@ -188,8 +205,9 @@ fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> 
     Some(
         Finding::fault(Cause::PodTrafficRejected, what)
             .because(format!(
-                "Tried with a connection from {ip} on {interface} to {to}: {} stops it.{zone} Services may work, since packets that were \
+                "Tried with a connection from {} to {to}: {} stops it.{zone} Services may work, since packets that were \
                  translated are let through; pods' own addresses, headless Services and StatefulSets do not.",
+                pod.words(),
                 rule_words(rule)
             ))
             .advise(Advice::act(format!(
@@ -216,7 +234,7 @@ fn by_other_backend(patient: &Patient, family: Family, pod: &Pod) -> Option<Find
     candidates.into_iter().find_map(|saved| {
         let world = with_rules(&patient.world, saved);
         let fates = fates(&world, &pod.sends(to, Protocol::Tcp));
-        let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
+        let (fate, rule) = first_stopped(pod, &fates, stopped_by)?;
         let (backend, tool) = (saved.backend.as_str(), saved.backend.tool(family));
         let other = match saved.backend {
             Backend::NfTables => Backend::Legacy,
@@ -251,7 +269,8 @@ fn with_rules(world: &World, saved: &Saved) -> World {
 /// Cluster IPs whose packets nat never sees.
 fn untracked(patient: &Patient, family: Family) -> Option<Finding> {
     let world = &patient.world;
-    let pod = patient.some_pod(family);
+    // Without the host's interfaces nobody knows which addresses a cache of the node has.
+    let pod = patient.some_pod(family).filter(|pod| !pod.is_somewhere());
     let mut hit: Vec<(String, SocketAddr)> = Vec::new();
     let mut by = None;
     for (at, protocol, service) in patient.cluster_ips(family, MOST_TRIED) {

@@ -20,6 +20,19 @@ pub(super) struct Pod {
 }
 
 impl Pod {
+    /// Whether nobody knows the interface.
+    pub(super) fn is_somewhere(&self) -> bool {
+        self.interface.is_empty()
+    }
+
+    /// Where it is, in words: `10.244.1.254 on cni0`.
+    pub(super) fn words(&self) -> String {
+        match &*self.interface {
+            "" => format!("{} (a pod's address)", self.ip),
+            interface => format!("{} on {interface}", self.ip),
+        }
+    }
+
     /// A connection of it.
     pub(super) fn sends(&self, to: SocketAddr, protocol: Protocol) -> Packet {
         Packet::new(self.ip, to, protocol, Origin::Interface(self.interface.clone()))
@@ -69,7 +82,15 @@ impl Patient {
                 })
             })
         };
-        on_bridge.or_else(routed)
+        // Without a host's interfaces and routes, somewhere.
+        let is_nothing_known = facts.interfaces.is_empty() && facts.routes.is_none();
+        let somewhere = || {
+            is_nothing_known.then(|| Pod {
+                ip: an_address(network),
+                interface: Arc::from(""),
+            })
+        };
+        on_bridge.or_else(routed).or_else(somewhere)
     }
 
     /// A pod of another host, as far as one can tell: an endpoint that rules send to, or an address in a network that is
