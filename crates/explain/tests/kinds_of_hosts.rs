@@ -291,3 +291,73 @@ fn a_policy_that_drops_is_named_with_its_own_table_and_chain() {
         assert!(told.contains(&accepts), "{table} {chain}: {told}");
     }
 }
+
+/// Sources by a range or a set: what is known decides, and what a set holds is not known.
+#[test]
+fn sources_by_a_range_decide_and_those_of_a_set_are_left_open() {
+    let with = |rule: &str| {
+        let filter = format!("-A FORWARD {rule} -j DROP\n{}", Host::healthy().filter);
+        Host {
+            filter: filter.leak(),
+            ..Host::healthy()
+        }
+    };
+    for (rule, is_stopped) in [
+        ("-m iprange --src-range 10.244.1.200-10.244.1.255", Some(true)),
+        ("-m iprange ! --src-range 10.244.1.200-10.244.1.255", Some(false)),
+        ("-m iprange --src-range 10.244.1.0-10.244.1.9", Some(false)),
+        ("-m iprange --dst-range 10.244.2.0-10.244.2.20", Some(true)),
+        (
+            "-m iprange --src-range 10.244.1.0-10.244.1.255 --dst-range 10.244.2.0-10.244.2.20",
+            Some(true),
+        ),
+        ("-m set --match-set blocked src", None),
+        ("-m set ! --match-set allowed src", None),
+        ("-m set --match-set blocked src,dst", None),
+    ] {
+        let host = with(rule);
+        let told = host.told();
+        let answer = host.answer("10.244.1.254", "shop/cart");
+        let words = format!("{:?}", answer.findings);
+        match is_stopped {
+            Some(true) => {
+                assert_eq!(told.first().copied(), Some("pod-traffic-dropped"), "{rule}");
+                assert_eq!(answer.reach, Reach::No, "{rule}: {words}");
+            }
+            Some(false) => {
+                assert_eq!(told, NONE, "{rule}");
+                assert_eq!(
+                    (answer.reach, answer.findings.len()),
+                    (Reach::Yes, 0),
+                    "{rule}: {words}"
+                );
+            }
+            None => {
+                assert_eq!(told, NONE, "{rule}");
+                assert_eq!(answer.reach, Reach::Yes, "{rule}: {words}");
+                assert!(words.contains("hangs on what nobody told"), "{rule}: {words}");
+            }
+        }
+    }
+}
+
+/// A rule may be about the addresses of some pods: those that rules send to are tried, too.
+#[test]
+fn what_drops_some_pods_only_is_found_where_their_addresses_are_known() {
+    let told = |range: &str| {
+        let healthy = Host::healthy();
+        let local = "-A KUBE-SEP-LOCAL -p tcp -m tcp -j DNAT --to-destination 10.244.1.5:8080\n";
+        Host {
+            nat: format!("{}{local}", healthy.nat).leak(),
+            filter: format!(
+                "-A FORWARD -m iprange --src-range {range} -j DROP\n{}",
+                healthy.filter
+            )
+            .leak(),
+            ..healthy
+        }
+        .told()
+    };
+    assert_eq!(told("10.244.1.2-10.244.1.99"), ["pod-traffic-dropped"]);
+    assert_eq!(told("10.244.1.100-10.244.1.110"), NONE);
+}

@@ -21,7 +21,14 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
         let Some(pod) = patient.some_pod(family) else {
             continue;
         };
-        let stopped = to_services(patient, family, &pod);
+        let others = || patient.other_pods(family, &pod);
+        let mut stopped = to_services(patient, family, &pod);
+        if stopped.is_empty() {
+            let mut of_others = others()
+                .into_iter()
+                .map(|other| to_services(patient, family, &other));
+            stopped.extend(of_others.find(|found| !found.is_empty()).unwrap_or_default());
+        }
         let is_explained = !stopped.is_empty();
         found.extend(stopped);
         found.extend(to_peer(patient, family, &pod, is_explained));

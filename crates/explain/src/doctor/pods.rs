@@ -11,6 +11,9 @@ use nftables::listed::{Expr, Op, Statement, Value};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+/// So many pods are tried beside the first.
+const OTHERS: usize = 4;
+
 /// A pod of this host, or the address of one that may be.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
@@ -91,6 +94,29 @@ impl Patient {
             })
         };
         on_bridge.or_else(routed).or_else(somewhere)
+    }
+
+    /// Pods of this host that rules send to, beside the one that stands for all: a rule may be about some addresses only.
+    pub(super) fn other_pods(&self, family: Family, than: &Pod) -> Vec<Pod> {
+        let facts = &self.world.host_facts;
+        let is_beside = |ip: IpAddr| {
+            let connected = facts.connected(ip);
+            ip != than.ip
+                && !self.world.is_local(ip)
+                && connected.is_some_and(|(of, _)| of.name == than.interface)
+        };
+        let mut all: Vec<IpAddr> = endpoints(&self.world, family)
+            .map(|to| to.ip())
+            .filter(|ip| is_beside(*ip))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.truncate(OTHERS);
+        let pod = |ip| Pod {
+            ip,
+            interface: than.interface.clone(),
+        };
+        all.into_iter().map(pod).collect()
     }
 
     /// A pod of another host, as far as one can tell: an endpoint that rules send to, or an address in a network that is
