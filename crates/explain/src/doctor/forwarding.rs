@@ -21,17 +21,10 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
         let Some(pod) = patient.some_pod(family) else {
             continue;
         };
-        let others = || patient.other_pods(family, &pod);
-        let mut stopped = to_services(patient, family, &pod);
-        if stopped.is_empty() {
-            let mut of_others = others()
-                .into_iter()
-                .map(|other| to_services(patient, family, &other));
-            stopped.extend(of_others.find(|found| !found.is_empty()).unwrap_or_default());
-        }
-        let is_explained = !stopped.is_empty();
-        found.extend(stopped);
-        found.extend(to_peer(patient, family, &pod, is_explained));
+        let stopped = of_pods(patient, family, &pod);
+        let (told, rules): (Vec<Finding>, Vec<RuleLine>) = stopped.into_iter().unzip();
+        found.extend(told);
+        found.extend(to_peer(patient, family, &pod, &rules));
         found.extend(by_other_backend(patient, family, &pod));
     }
     found.extend(host_firewalls(patient));
@@ -93,8 +86,37 @@ pub(super) fn rule_words(rule: &RuleLine) -> String {
     }
 }
 
+/// Packets to Services of the pod that stands for all, or else of others whose addresses are known. Network policies are
+/// about such pods on purpose.
+fn of_pods(patient: &Patient, family: Family, pod: &Pod) -> Vec<(Finding, RuleLine)> {
+    let stopped = to_services(patient, family, pod);
+    if !stopped.is_empty() {
+        return stopped;
+    }
+    let others = patient.other_pods(family, pod).into_iter();
+    let mut of_others = others.map(|other| {
+        let mut stopped = to_services(patient, family, &other);
+        stopped.retain(|(_, rule)| !is_of_policies(rule));
+        stopped
+    });
+    of_others.find(|stopped| !stopped.is_empty()).unwrap_or_default()
+}
+
+/// Whether a chain is one that network plugins have network policies in.
+fn is_of_policies(rule: &RuleLine) -> bool {
+    const CHAINS: [&str; 6] = [
+        "KUBE-POD-FW",
+        "KUBE-NWPLCY",
+        "KUBE-ROUTER",
+        "cali-",
+        "WEAVE-NPC",
+        "ANTREA-",
+    ];
+    CHAINS.iter().any(|prefix| rule.chain.starts_with(prefix))
+}
+
 /// Pods' packets to Services that are stopped, after they were translated or before.
-fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
+fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<(Finding, RuleLine)> {
     let world = &patient.world;
     let mut found: Vec<(Finding, RuleLine)> = Vec::new();
     for (at, protocol, service) in patient.cluster_ips(family, SERVICES) {
@@ -111,7 +133,7 @@ fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
         };
         found.push((dropped(patient, family, pod, &stop), rule.clone()));
     }
-    found.into_iter().map(|(finding, _)| finding).collect()
+    found
 }
 
 /// A packet that was stopped on its way to a Service.
@@ -188,14 +210,15 @@ fn let_through(patient: &Patient, family: Family, pod: &Pod, at: &Place<'_>) -> 
 }
 
 /// A pod's packet to another pod, without a Service.
-fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> Option<Finding> {
+fn to_peer(patient: &Patient, family: Family, pod: &Pod, told: &[RuleLine]) -> Option<Finding> {
     let to = patient.some_peer(family, pod)?;
     let fates = fates(&patient.world, &pod.sends(to, Protocol::Tcp));
     let (fate, rule) = first_stopped(pod, &fates, stopped_by)?;
-    // A policy that drops pods' packets to Services drops these too: one finding is enough.
-    if is_explained && rule.number.is_none() {
+    // What stops pods' packets to Services stops these too: one finding is enough.
+    if told.iter().any(|other| other.place() == rule.place()) {
         return None;
     }
+    let is_explained = !told.is_empty();
     let verb = verb(fate);
     let (table, interface) = (&rule.table, &pod.interface);
     let what = if is_explained {

@@ -17,6 +17,7 @@ mod pods;
 mod policy_routes;
 mod ports;
 mod redirected;
+mod replies;
 mod reverse_path;
 mod routes;
 pub mod screen;
@@ -153,7 +154,7 @@ impl Report {
 
 /// Examines a host.
 pub fn examine(patient: &Patient) -> Report {
-    let parts: [fn(&Patient) -> Vec<Finding>; 14] = [
+    let parts: [fn(&Patient) -> Vec<Finding>; 15] = [
         backends::findings,
         leftovers::findings,
         tools::findings,
@@ -163,6 +164,7 @@ pub fn examine(patient: &Patient) -> Report {
         redirected::findings,
         forwarding::findings,
         elsewhere::findings,
+        replies::findings,
         sysctls::findings,
         bridge::findings,
         marks::findings,

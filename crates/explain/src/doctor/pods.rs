@@ -143,6 +143,18 @@ impl Patient {
         by_rules.or_else(routed)
     }
 
+    /// The addresses that packets for Services are sent to, by rules and by slices, each once.
+    pub(super) fn endpoints(&self, family: Family) -> Vec<IpAddr> {
+        let of_slices = self.world.snapshot.slices().flat_map(|slice| &slice.endpoints);
+        let usable =
+            of_slices.filter(|endpoint| endpoint.conditions.is_usable() && Family::of(endpoint.ip) == family);
+        let by_rules = endpoints(&self.world, family).map(|to| to.ip());
+        let mut all: Vec<IpAddr> = by_rules.chain(usable.map(|endpoint| endpoint.ip)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Cluster IPs with ports and protocols, at most so many.
     pub(super) fn cluster_ips(&self, family: Family, most: usize) -> Vec<(SocketAddr, Protocol, String)> {
         let known = self.known(family).iter();
