@@ -291,6 +291,10 @@ fn without_facts_healthy_hosts_have_nothing_to_report_and_what_drops_pods_is_fou
                 .map(|finding| finding.cause.as_str())
                 .collect();
             let expected = entry.expect.to_string();
+            // Which addresses pods of this host have, rules alone do not tell.
+            if expected.contains("iprange") {
+                continue;
+            }
             if entry.expect["findings"] == json!([]) {
                 assert_eq!(told, Vec::<&str>::new(), "{} {files:?}", case.name);
             } else if entry.command == "doctor" && expected.contains("FORWARD") {

@@ -33,6 +33,8 @@ use iptables::ast::{Chain, Ruleset, TableName};
 use model::{Family, PerFamily};
 use nftables::listed::{Table, TableFamily};
 
+pub use unseen::NATIVE_TABLES;
+
 /// A host that is examined.
 #[derive(Clone, Debug)]
 pub struct Patient {

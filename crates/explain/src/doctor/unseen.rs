@@ -1,9 +1,12 @@
 //! What nobody gave, though something that is looked for may be there: without it, silence is no health.
 
-use super::{Backend, NotSeen, Patient, Saved, Weight};
+use super::{Backend, NotSeen, Patient, Saved, Weight, leftovers};
 use iptables::ast::{Ruleset, TableName};
 use model::Family;
 use nftables::listed::TableFamily;
+
+/// What is not seen where nobody gave what `nft list ruleset` prints.
+pub const NATIVE_TABLES: &str = "tables of nftables";
 
 /// What is missing of what was given.
 pub(super) fn gaps(patient: &Patient) -> Vec<NotSeen> {
@@ -12,6 +15,7 @@ pub(super) fn gaps(patient: &Patient) -> Vec<NotSeen> {
         .flat_map(|family| tables(patient, family))
         .collect();
     found.extend(rules(patient));
+    found.extend(kube_proxys(patient));
     found.extend(facts(patient));
     // Where somebody looked, he said why he did not see it.
     found.retain(|gap| patient.not_seen.iter().all(|known| known.what != gap.what));
@@ -82,6 +86,24 @@ fn rules(patient: &Patient) -> Vec<NotSeen> {
             weight: Weight::Part,
         })
         .collect()
+}
+
+/// Whether rules were given, and none of them of nftables: where nobody gave a list of it, its mode of kube-proxy is not seen.
+pub(super) fn lacks_rules(patient: &Patient) -> bool {
+    let is_missing = patient.not_seen.iter().any(|known| known.what == NATIVE_TABLES);
+    patient.saved.is_empty() && patient.world.host.native.tables.is_empty() || is_missing
+}
+
+/// Rules of iptables without any of kube-proxy's, where those of nftables were not given.
+fn kube_proxys(patient: &Patient) -> Option<NotSeen> {
+    let is_any = patient.saved.iter().any(|saved| !saved.rules.tables.is_empty());
+    (is_any && lacks_rules(patient) && !leftovers::is_served(patient)).then(|| NotSeen {
+        what: "rules of kube-proxy".to_owned(),
+        why: "there are none among those given; in nftables mode they are in what nft list ruleset prints, and where kube-proxy has not \
+              started there are none at all"
+            .to_owned(),
+        weight: Weight::Essential,
+    })
 }
 
 /// Facts without which packets cannot be sent through rules, or settings not be looked at.

@@ -2,7 +2,7 @@
 
 use super::Seen;
 use explain::HostFacts;
-use explain::doctor::{Backend, NotSeen, Weight};
+use explain::doctor::{Backend, NATIVE_TABLES, NotSeen, Weight};
 use explain::facts::{ABSENT, ClockFacts, ConntrackFacts, InterfaceFacts, Listening, Lock, Module};
 use kernel::host_state::{self, ModuleState};
 use kernel::native::{self, Elements, ListError};
@@ -17,9 +17,6 @@ use std::io::ErrorKind;
 
 /// The name of the file of nftables' tables.
 pub(super) const NATIVE: &str = "nft-ruleset.json";
-
-/// What is missing without them.
-pub(super) const NATIVE_TABLES: &str = "tables of nftables";
 
 /// Everything that can be seen of this host.
 pub(super) fn host() -> Seen {

@@ -1,10 +1,9 @@
 //! Makes rules of texts. A text that is damaged is told, and what is whole in it counts.
 
-use super::look::NATIVE_TABLES;
 use super::{Rules, Seen};
 use crate::input::parts::{Section, parts};
 use crate::trace::{is_native, left_out_of};
-use explain::doctor::{Backend, NotSeen, Saved, Weight};
+use explain::doctor::{Backend, NATIVE_TABLES, NotSeen, Saved, Weight};
 use explain::facts::HostFacts;
 use iptables::parse;
 use model::Family;
