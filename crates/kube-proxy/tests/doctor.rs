@@ -102,7 +102,7 @@ fn a_part_that_was_not_given_is_told_and_the_host_is_not_plainly_healthy() {
             }
             !is_in
         });
-        lines.map(|line| format!("{line}\n")).collect()
+        lines.collect::<Vec<_>>().join("\n") + "\n"
     };
     for (rules, facts, told, wanted) in [
         (without_table("filter"), facts.clone(), "table filter of IPv4", 2),

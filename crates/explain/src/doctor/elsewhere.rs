@@ -62,9 +62,10 @@ fn of_the_host(patient: &Patient, family: Family) -> Option<Finding> {
             Some((fate, rule, service, at))
         });
     let (fate, rule, service, at) = stopped?;
-    let bound_for = match fate.is_translated() {
-        true => patient.pod_network_words(family),
-        false => at.ip().to_string(),
+    let bound_for = if fate.is_translated() {
+        patient.pod_network_words(family)
+    } else {
+        at.ip().to_string()
     };
     let field = match family {
         Family::V4 => "ip",
@@ -84,11 +85,10 @@ fn of_the_host(patient: &Patient, family: Family) -> Option<Finding> {
             accept_words(&rule, family, &of_iptables, &format!("{field} daddr {bound_for}"))
         ),
     };
-    let seen = match fate.is_translated() {
-        true => {
-            " A filter of what the host sends sees the endpoint's address and port, and not the Service's."
-        }
-        false => "",
+    let seen = if fate.is_translated() {
+        " A filter of what the host sends sees the endpoint's address and port, and not the Service's."
+    } else {
+        ""
     };
     Some(
         Finding::fault(Cause::HostTrafficDropped, what)

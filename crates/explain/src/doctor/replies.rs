@@ -33,9 +33,10 @@ fn dropped(patient: &Patient, family: Family) -> Option<Finding> {
     let rule = stopped_by(first)?;
     let network = patient.pod_network_words(family);
     let (tool, table, chain) = (plain_tool(family), &rule.table, &rule.chain);
-    let advice = match table.contains(' ') {
-        true => format!("nft insert rule {table} {chain} ct state established,related accept"),
-        false => format!("{tool} -t {table} -I {chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+    let advice = if table.contains(' ') {
+        format!("nft insert rule {table} {chain} ct state established,related accept")
+    } else {
+        format!("{tool} -t {table} -I {chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
     };
     let what = format!(
         "what pods answer this host is {} by {}",

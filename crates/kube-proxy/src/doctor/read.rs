@@ -135,9 +135,10 @@ fn backend_of(name: &str, text: &str) -> Backend {
 /// The family of rules that do not tell it themselves is that of the file's name.
 fn saved(name: &str, section: &Section<'_>, seen: &mut Seen) -> Saved {
     let text = &*section.text;
-    let by_name = match name.starts_with("ip6") {
-        true => Family::V6,
-        false => Family::V4,
+    let by_name = if name.starts_with("ip6") {
+        Family::V6
+    } else {
+        Family::V4
     };
     let family = section.family.unwrap_or(by_name);
     let backend = backend_of(name, text);

@@ -41,9 +41,10 @@ pub(crate) fn parts(text: &str) -> Parts<'_> {
     let is_whole = cut.native.is_empty() && cut.drafts.len() == 1;
     let mut saved: Vec<(Section<'_>, BTreeSet<&str>)> = Vec::new();
     for draft in cut.drafts {
-        let text = match is_whole {
-            true => Cow::Borrowed(text),
-            false => Cow::Owned(only(text, &draft.lines)),
+        let text = if is_whole {
+            Cow::Borrowed(text)
+        } else {
+            Cow::Owned(only(text, &draft.lines))
         };
         let family = by_content(&text).or(draft.heading.and_then(Heading::family));
         saved.push((Section { family, text }, draft.tables));
@@ -165,10 +166,11 @@ impl<'t> Cut<'t> {
                 cut.enter(table, at);
             }
         }
-        match is_in_native {
+        if is_in_native {
             // Its end is missing, which whoever reads it will say.
-            true => cut.native.push(cut.since..number),
-            false => cut.leave(number),
+            cut.native.push(cut.since..number);
+        } else {
+            cut.leave(number);
         }
         // Lines between tables of nftables are no dump, unless there is nothing else.
         if !cut.native.is_empty() || cut.drafts.iter().any(|draft| !draft.tables.is_empty()) {

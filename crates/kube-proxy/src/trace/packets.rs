@@ -58,7 +58,7 @@ pub(super) fn answer(
         let answer = path::trace(host, &packet(question, host), Detail::Met);
         match args.output {
             Form::Json => {
-                values.push(json!({"line": number, "answer": json::value(host, &answer, &mut room)?}))
+                values.push(json!({"line": number, "answer": json::value(host, &answer, &mut room)?}));
             }
             _ => _ = table.add_row(row(*number, &answer)),
         }

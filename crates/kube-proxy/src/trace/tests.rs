@@ -172,15 +172,13 @@ fn ways_beyond_the_wanted_number_are_listed_and_not_told() {
 #[test]
 fn json_of_very_many_ways_is_bounded_and_says_what_it_leaves_out() {
     let folder = tempfile::tempdir().expect("a scratch folder");
-    let marks: String = (0..20)
-        .map(|bit| {
-            format!(
-                "-A PREROUTING -m set --match-set s{bit} src -j MARK --set-xmark 0x{:x}/0x{0:x}\n",
-                1 << bit
-            )
-        })
-        .collect();
-    let text = format!("*mangle\n:PREROUTING ACCEPT [0:0]\n{marks}COMMIT\n");
+    let rule = |bit: u32| {
+        let mark = 1 << bit;
+        format!("-A PREROUTING -m set --match-set s{bit} src -j MARK --set-xmark {mark:#x}/{mark:#x}")
+    };
+    let marks: Vec<String> = (0..20).map(rule).collect();
+    let marks = marks.join("\n");
+    let text = format!("*mangle\n:PREROUTING ACCEPT [0:0]\n{marks}\nCOMMIT\n");
     let path = folder.path().join("rules");
     std::fs::write(&path, text).expect("the scratch folder can be written to");
     let dump = path.display().to_string();
