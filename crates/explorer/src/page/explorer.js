@@ -198,8 +198,12 @@ function answerCard(answer) {
       el("strong", {}, answer.headline),
       el("a", { href: draw }, "draw the path")),
     el("p", { class: "faint" }, "From ", answer.from, " to ", answer.to, ": the client ", answer.client),
-    answer.findings.map(findingList), answer.remarks.map((remark) => el("p", { class: "faint" }, "Note: " + remark.what)));
+    answer.findings.map(findingList), answer.remarks.map(remarkLine));
 }
+
+// Good to know: of a NetworkPolicy, which one it is is in the reason.
+const remarkLine = (remark) => el("p", { class: "faint", "data-finding": remark.id },
+  "Note: " + remark.what + (remark.why ? ". " + remark.why : ""));
 
 // What the headline says already is not said again.
 function findingList(finding) {
@@ -340,16 +344,17 @@ function drawn(found) {
       left ? el("p", { class: "faint" }, "and " + number(left) + " more") : null));
   }
   steps.push(el("li", {}, el("div", { class: "box end " + tone }, el("div", { class: "title" }, "The client " + found.client))));
+  const isTold = found.findings.concat(found.remarks).some((it) => it.id === "seen-from");
   const are = { observed: "the host’s saved rules", rendered: "the rules that the objects ask for", none: "what the objects ask for" };
   return [
     el("section", { class: "card " + tone, id: "verdict", "data-reachable": found.reachable },
       el("div", { class: "head" }, el("strong", {}, found.headline),
         found.service ? el("a", { href: ofService(found.service) }, found.service) : null),
       el("p", { class: "faint" }, "To " + found.to + ", on " + found.node + ", " + found.mode + " mode, by " + are[found.rules_are]),
-      found.other_node ? el("p", { id: "other-node" }, el("b", {}, "Of another node: "), "this page has the rules of " + found.node +
+      found.other_node && !isTold ? el("p", { id: "other-node" }, el("b", {}, "Of another node: "), "this page has the rules of " + found.node +
         ", and such a packet meets those of " + found.other_node + ", which may say otherwise. Ask there: kube-proxy explore --node " +
         found.other_node + ", or explain --node " + found.other_node + ".") : el("p", { class: "faint", id: "seen" }, seenFrom(found.seen_from)),
-      found.findings.map(findingList), found.remarks.map((remark) => el("p", { class: "faint" }, "Note: " + remark.what))),
+      found.findings.map(findingList), found.remarks.map(remarkLine)),
     el("ol", { class: "way", id: "way" }, steps),
     found.addresses.length ? el("p", { class: "faint" }, "This node port answers at " + found.addresses.join(", ")) : null,
     found.next.length ? el("h2", {}, "Next") : null,
