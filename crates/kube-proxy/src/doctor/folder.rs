@@ -1,6 +1,7 @@
 //! A folder of files about one host: what `--save` writes, and what people print by hand and mail.
 
 use super::Seen;
+use crate::input::mailed;
 use anyhow::{Context as _, Result, bail, ensure};
 use explain::HostFacts;
 use explain::doctor::{NotSeen, Weight};
@@ -130,8 +131,7 @@ fn text_of(path: &Path, largest: u64) -> Result<String> {
         .context("cannot be read")?;
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     ensure!(length <= largest, "it is larger than {} MB", largest >> 20);
-    // Comments of rules may be in any encoding.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(mailed::text_of(bytes))
 }
 
 /// Whether it can be the name of a setting: words of it may be names of interfaces, which have no control characters.

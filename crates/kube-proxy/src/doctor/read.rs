@@ -1,6 +1,7 @@
 //! Makes rules of texts. A text that is damaged is told, and what is whole in it counts.
 
 use super::{Rules, Seen};
+use crate::input::mailed;
 use crate::input::parts::{Section, parts};
 use crate::trace::{is_native, left_out_of};
 use explain::doctor::{Backend, NATIVE_TABLES, NotSeen, Saved, Weight};
@@ -157,15 +158,12 @@ fn saved(name: &str, section: &Section<'_>, seen: &mut Seen) -> Saved {
             format!("they are no rules of iptables-save (line {line})"),
         ));
     }
-    let last = text
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !line.starts_with('#'));
-    if last.is_some_and(|line| line != "COMMIT") {
+    if let Some(what) = mailed::instead(text).filter(|_| read.ruleset.tables.is_empty()) {
+        seen.unseen.push(damaged(format!("rules of {name}"), what));
+    } else if mailed::is_cut(text) {
         seen.unseen.push(damaged(
             format!("the end of {name}"),
-            "it is missing: the last line is no COMMIT",
+            "it is missing: no COMMIT ends the last table",
         ));
     }
     Saved {

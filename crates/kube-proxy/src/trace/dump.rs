@@ -1,6 +1,7 @@
 //! Rules out of files: of iptables, of nftables as text or as JSON, told apart by their content.
 
 use crate::input::dumps::{self, Wanted};
+use crate::input::mailed;
 use anyhow::{Context, Result, bail, ensure};
 use iptables::ast::{Ruleset, TableName};
 use iptables::parse::Opaque;
@@ -100,20 +101,18 @@ pub(crate) fn rules_of(file: &str, text: &str, family: Family) -> Result<Ruleset
     let saved = iptables::parse::save(text, family);
     // A rule that was not understood may be the one that decides, and shifts the numbers of those behind it.
     let in_table = |line: &&Opaque| line.table.is_some() || line.text.contains("-A ");
-    if let Some(line) = saved.opaque.iter().find(in_table) {
+    let found = saved.opaque.iter().find(in_table);
+    if saved.ruleset.tables.is_empty() {
+        let instead = mailed::instead(text).map_or_else(String::new, |what| format!(": {what}"));
+        let line = found.map_or_else(String::new, |line| format!(" (line {} is in none)", line.line));
+        bail!("{file} holds no table of iptables-save, nor of nft list ruleset{line}{instead}");
+    }
+    if let Some(line) = found {
         let text: String = line.text.chars().take(LONGEST_QUOTE).collect();
         bail!("{file}, line {}: not a rule of iptables-save: {text}", line.line);
     }
     ensure!(
-        !saved.ruleset.tables.is_empty(),
-        "{file} holds no table of iptables-save, nor of nft list ruleset"
-    );
-    let last = text.lines().rev().find(|line| {
-        let line = line.trim();
-        !line.is_empty() && !line.starts_with('#')
-    });
-    ensure!(
-        last.is_some_and(|line| line.trim() == "COMMIT"),
+        !mailed::is_cut(text),
         "{file} does not end with COMMIT: its end is missing"
     );
     Ok(saved.ruleset)
@@ -146,6 +145,5 @@ pub(crate) fn read_dump(file: &str) -> Result<String> {
         "{file} is larger than {} MB: cut out the tables that matter",
         LARGEST_DUMP >> 20
     );
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(mailed::text_of(bytes))
 }
