@@ -63,11 +63,13 @@ pub enum Fault {
     NftFrameForgotten,
     /// Nftables mode: another's table is taken over before ours is filled.
     NftTakenOverEmpty,
+    /// Nftables mode: what many services lost is taken to be put back, and is not.
+    NftPutBackForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 31] = [
         Fault::StaleChainsKept,
         Fault::OneFamilyForgotten,
         Fault::LocalListForgotten,
@@ -98,6 +100,7 @@ impl Fault {
         Fault::NftToldForgotten,
         Fault::NftFrameForgotten,
         Fault::NftTakenOverEmpty,
+        Fault::NftPutBackForgotten,
     ];
 }
 

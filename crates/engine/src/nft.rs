@@ -14,6 +14,7 @@
 
 mod answer;
 mod foreign;
+mod putting_back;
 mod stepping;
 mod takeover;
 
@@ -33,6 +34,7 @@ use nftables::ast::{ElementKey, Elements, Name};
 use nftables::build::Shapes;
 use nftables::held::{Held, Settling};
 use nftables::step::{Held as HeldFrame, Reading, Step};
+use putting_back::{PuttingBack, Reliance};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -64,6 +66,9 @@ pub(crate) struct NftLoop {
     step_limit: usize,
     next_look: Duration,
     disturbed: Disturbed<Foreign>,
+    /// What somebody took from many services, and is put back before anything else is done.
+    putting_back: Option<PuttingBack>,
+    reliance: Reliance,
     /// Since when the table is known to be gone, and whether what was out then has been answered.
     gone: Option<Gone>,
     /// Whether the next reading is of what somebody else did.
@@ -126,6 +131,8 @@ struct Work {
     /// over.
     items: Vec<(Rank, Item)>,
     settlings: Vec<Settling>,
+    /// The services of which it puts back what they had.
+    put_back: Vec<ServiceName>,
     node: Option<Elements>,
     frame: Option<HeldFrame>,
     shapes: Shapes,
@@ -155,6 +162,8 @@ impl NftLoop {
             step_limit: config.step_services.max(1),
             next_look: Duration::ZERO,
             disturbed: Disturbed::new(config.seed),
+            putting_back: None,
+            reliance: Reliance::Relied,
             gone: None,
             looking: false,
             strays_since: None,
@@ -194,6 +203,9 @@ impl NftLoop {
                 while_out: self.out.is_some(),
             });
             self.disturbed.note_at_once(foreign, now, most);
+        } else if foreign.elements.len() > self.config.step_services {
+            // Who flushes a set has done it in one commit, and many services may lack it.
+            self.disturbed.note_at_once(foreign, now, most);
         } else {
             self.disturbed.note(foreign, now, most);
         }
@@ -204,7 +216,7 @@ impl NftLoop {
         if self.out.is_some() || now < self.failures.blocked_until() {
             return None;
         }
-        self.ask_for_readings(now);
+        self.ask_for_readings(world, now);
         if let Some(reading) = self.reading() {
             self.out = Some(Outstanding::Reading);
             return Some(Effect::NftObserve(reading));
@@ -223,7 +235,7 @@ impl NftLoop {
         if self.out.is_some() {
             return None;
         }
-        if self.need != Need::Nothing || self.runs.is_busy() {
+        if self.need != Need::Nothing || self.runs.is_busy() || self.putting_back.is_some() {
             return Some(self.failures.blocked_until());
         }
         let times = [
@@ -258,14 +270,14 @@ impl NftLoop {
         }
     }
 
-    fn ask_for_readings(&mut self, now: Duration) {
+    fn ask_for_readings(&mut self, world: &World, now: Duration) {
         if self.runs.is_full_due(now) {
             self.need = Need::Everything;
         } else if self.next_look <= now && self.need == Need::Nothing {
             self.need = Need::Frame;
         }
         if self.disturbed.at().is_some_and(|at| at <= now) {
-            self.look_at_foreign(now);
+            self.look_at_foreign(world, now);
         }
     }
 
@@ -298,6 +310,9 @@ impl NftLoop {
     }
 
     fn end_run(&mut self, now: Duration) {
+        if self.putting_back.is_some() {
+            return;
+        }
         let Some(in_sync) = self.runs.end(now) else {
             return;
         };

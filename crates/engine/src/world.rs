@@ -11,7 +11,9 @@ use model::crossing::{ClaimKey, ListedEndpoints, listed_by};
 use model::resolve::{Context, resolve, resolve_node};
 use model::snapshot::{Change, Snapshot, Touched};
 use model::{DesiredNode, DesiredService, Family, NodeFacts, Note, PerFamily, ServiceName, Settings};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The objects, the node and the settings.
 #[derive(Debug)]
@@ -26,9 +28,21 @@ pub(crate) struct World {
     /// How many endpoints each service lists: the parts of the large-cluster count.
     listed: BTreeMap<ServiceName, PerFamily<u32>>,
     totals: PerFamily<ListedEndpoints>,
+    /// What the service that was asked for last comes to: one that changed is written and counted, one after the other.
+    last: RefCell<Option<Last>>,
     /// The notes of services that have any.
     notes: BTreeMap<ServiceName, Vec<Note>>,
     seeded: Seeded,
+}
+
+/// What a service comes to, and what there is to say of it.
+type Resolved = (Option<Arc<DesiredService>>, Vec<Note>);
+
+/// A service, and what it comes to in the families that were asked for.
+#[derive(Debug)]
+struct Last {
+    name: ServiceName,
+    resolved: PerFamily<Option<Resolved>>,
 }
 
 /// What a change of the node concerns.
@@ -59,6 +73,7 @@ impl World {
             uncounted: BTreeSet::new(),
             listed: BTreeMap::new(),
             totals: PerFamily::default(),
+            last: RefCell::default(),
             notes: BTreeMap::new(),
             seeded,
         }
@@ -78,13 +93,14 @@ impl World {
     }
 
     pub(crate) fn apply(&mut self, change: Change) -> Touched {
+        self.forget_last();
         let touched = self.snapshot.apply(change);
         self.uncounted.extend(touched.services.iter().cloned());
         touched
     }
 
     /// Takes over what this node's object says, if it is among these.
-    pub(crate) fn tell_node(&mut self, touched: &BTreeSet<std::sync::Arc<str>>) -> NodeChange {
+    pub(crate) fn tell_node(&mut self, touched: &BTreeSet<Arc<str>>) -> NodeChange {
         if !touched.contains(&self.facts.name) {
             return NodeChange::Nothing;
         }
@@ -99,6 +115,7 @@ impl World {
 
     /// Takes over new facts about the node.
     pub(crate) fn set_facts(&mut self, facts: NodeFacts) -> NodeChange {
+        self.forget_last();
         let before = std::mem::replace(&mut self.facts, facts);
         if before == self.facts {
             return NodeChange::Nothing;
@@ -116,6 +133,7 @@ impl World {
 
     /// Takes over new settings.
     pub(crate) fn set_settings(&mut self, settings: Settings) -> NodeChange {
+        self.forget_last();
         if std::mem::replace(&mut self.settings, settings) == self.settings {
             NodeChange::Nothing
         } else {
@@ -143,8 +161,7 @@ impl World {
 
     /// One service's rules; none when it is gone, or wants nothing of the family.
     pub(crate) fn service_rules(&self, family: Family, name: &ServiceName) -> ServiceRules {
-        let (desired, _) = self.resolve(family, name);
-        let Some(desired) = desired else {
+        let Some(desired) = self.desired(family, name) else {
             return ServiceRules::default();
         };
         build::service(
@@ -155,8 +172,8 @@ impl World {
     }
 
     /// What is wanted of one service; `None` when it is gone, or wants nothing of the family.
-    pub(crate) fn desired(&self, family: Family, name: &ServiceName) -> Option<DesiredService> {
-        self.resolve(family, name).0
+    pub(crate) fn desired(&self, family: Family, name: &ServiceName) -> Option<Arc<DesiredService>> {
+        self.resolved(family, name).0
     }
 
     /// What no service owns.
@@ -214,9 +231,9 @@ impl World {
     fn count_service(&mut self, name: ServiceName) -> Option<Report> {
         let mut notes = Vec::new();
         let counts = PerFamily::from_fn(|family| {
-            let (desired, new) = self.resolve(family, &name);
+            let (desired, new) = self.resolved(family, &name);
             notes.extend(new);
-            let count = desired.as_ref().map_or(0, listed_by);
+            let count = desired.as_deref().map_or(0, listed_by);
             u32::try_from(count).expect("invariant: objects are smaller than 4 GiB")
         });
         let known = self.listed.remove(&name).unwrap_or_default();
@@ -240,7 +257,25 @@ impl World {
         (known != notes).then_some(Report::Noted { service, notes })
     }
 
-    fn resolve(&self, family: Family, name: &ServiceName) -> (Option<DesiredService>, Vec<Note>) {
+    /// The objects, the node or the settings are others: whatever was asked for may be other than it was.
+    fn forget_last(&mut self) {
+        *self.last.get_mut() = None;
+    }
+
+    fn resolved(&self, family: Family, name: &ServiceName) -> Resolved {
+        let mut last = self.last.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.name != *name) {
+            *last = Some(Last {
+                name: name.clone(),
+                resolved: PerFamily::default(),
+            });
+        }
+        let last = last.as_mut().expect("invariant: it was just put there");
+        let known = last.resolved.get_mut(family);
+        known.get_or_insert_with(|| self.resolve(family, name)).clone()
+    }
+
+    fn resolve(&self, family: Family, name: &ServiceName) -> Resolved {
         let Some(service) = self.snapshot.service(name) else {
             return (None, Vec::new());
         };
@@ -254,7 +289,8 @@ impl World {
             settings: &self.settings,
             claims: self.snapshot.claims(),
         };
-        resolve(service, &self.snapshot.slices_of(name), &context)
+        let (desired, notes) = resolve(service, &self.snapshot.slices_of(name), &context);
+        (desired.map(Arc::new), notes)
     }
 
     fn context(&self, family: Family) -> BuildContext {

@@ -9,7 +9,7 @@ use support::properties::{self, Property};
 /// How many seeds a property is asked with before it is taken to be blind to a fault.
 const SEEDS: u64 = 60;
 
-const FOUND_BY: [(Fault, &str); 30] = [
+const FOUND_BY: [(Fault, &str); 31] = [
     (Fault::StaleChainsKept, "incremental_equals_from_scratch"),
     (Fault::OneFamilyForgotten, "incremental_equals_from_scratch"),
     (Fault::LocalListForgotten, "incremental_equals_from_scratch"),
@@ -66,6 +66,10 @@ const FOUND_BY: [(Fault, &str); 30] = [
     (
         Fault::NftTakenOverEmpty,
         "nft_anothers_table_serves_until_ours_does",
+    ),
+    (
+        Fault::NftPutBackForgotten,
+        "nft_what_strangers_do_is_put_right_within_a_second",
     ),
 ];
 

@@ -8,8 +8,10 @@
 mod correct;
 mod owners;
 mod packed;
+mod put_back;
 
 pub use correct::Corrected;
+pub use put_back::Harmed;
 
 use crate::ast::{Element, ElementKey, Elements, Value};
 use crate::build::{self, Shapes};
@@ -278,9 +280,9 @@ impl Held {
         all_shared && self.together([settling]).is_empty()
     }
 
-    /// How many services hold elements that a reading shows to be missing or changed.
-    pub fn harmed_by(&self, seen: &Pool) -> usize {
-        let is_whole = |elements: &Elements| elements.iter().all(|(key, element)| seen.holds(key, element));
+    /// How many services hold elements that are missing or changed, given which are as they are held.
+    pub fn harmed(&self, is_as_held: impl Fn(&ElementKey, &Element) -> bool) -> usize {
+        let is_whole = |elements: &Elements| elements.iter().all(|(key, element)| is_as_held(key, element));
         let services = self.services.values();
         services
             .filter(|packed| !is_whole(&self.names.unpack(self.family, packed)))

@@ -46,6 +46,24 @@ impl Pool {
             .is_some_and(|found| **found == *data)
     }
 
+    /// An element, if it is there, without its comment.
+    pub fn found(&self, key: &ElementKey) -> Option<Element> {
+        let data = self.0.get(&key.set)?.get(&bytes_of(key))?;
+        Some(Element {
+            endpoint: wire::read_endpoint(data),
+            comment: None,
+        })
+    }
+
+    /// Takes out whatever is so, of sets that are ours.
+    pub fn drop_all(&mut self, is_so: impl Fn(&ElementKey) -> bool, family: Family) {
+        for operation in self.rest(family, usize::MAX) {
+            if is_so(operation.key()) {
+                self.take(operation.key());
+            }
+        }
+    }
+
     /// Takes an element out.
     pub fn take(&mut self, key: &ElementKey) {
         if let Some(elements) = self.0.get_mut(&key.set) {

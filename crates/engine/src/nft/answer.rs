@@ -66,7 +66,7 @@ impl NftLoop {
     }
 
     fn committed(&mut self, work: Work) {
-        let mut services = Vec::new();
+        let mut services = work.put_back;
         for settling in work.settlings {
             self.held.remember(&settling);
             self.taken_out(&settling);
@@ -128,6 +128,9 @@ impl NftLoop {
         refused: Option<&ElementKey>,
         now: Duration,
     ) {
+        if !work.put_back.is_empty() {
+            return self.not_put_back(failure, now);
+        }
         for settling in &work.settlings {
             let waiting = self.retiring.get(&settling.name);
             let goes = |key| waiting.is_some_and(|waiting| waiting.contains_key(key));
@@ -208,7 +211,7 @@ impl NftLoop {
         };
     }
 
-    fn failed(&mut self, failure: Failure, about: About, now: Duration) {
+    pub(super) fn failed(&mut self, failure: Failure, about: About, now: Duration) {
         let report = self.failures.failed(failure, about, now);
         self.reports.push(report);
     }
@@ -221,13 +224,17 @@ impl NftLoop {
                 self.sweep_strays(now);
                 self.check_frame(world, seen.as_ref(), now);
             }
-            Observation::Elements(read) => self.believe(&read),
+            Observation::Elements(read) => {
+                self.believe(read.iter().map(|(key, element)| (key, element.as_ref())));
+            }
         }
     }
 
     /// What was read of a failed step's elements holds, whatever we believed.
-    fn believe(&mut self, read: &[(ElementKey, Option<Element>)]) {
-        let read = read.iter().map(|(key, element)| (key, element.as_ref()));
+    pub(super) fn believe<'a>(
+        &mut self,
+        read: impl IntoIterator<Item = (&'a ElementKey, Option<&'a Element>)>,
+    ) {
         let corrected = self.held.correct(read);
         for name in corrected.services.into_keys() {
             self.runs.queue.push(Rank::Changed, Item::Service(name));
@@ -254,6 +261,10 @@ impl NftLoop {
         if known {
             self.name_harm(world, seen.as_ref(), now);
         }
+        let seen = match self.put_back_read(world, seen) {
+            Ok(()) => return self.runs.begin_full(world, now),
+            Err(seen) => seen,
+        };
         self.in_the_way = seen.is_some();
         let usable = seen.filter(|seen| !mixed_up(&seen.frame));
         self.taking_over = TakingOver::Nothing;
@@ -294,7 +305,7 @@ impl NftLoop {
             self.damaged(self.held.services().count(), what, by, now);
             return;
         };
-        let harmed = self.held.harmed_by(&seen.elements);
+        let harmed = self.held.harmed(|key, element| seen.elements.holds(key, element));
         if harmed > 0 {
             let what = Harm {
                 named: vec![format!("elements of {harmed} services missing or changed")],

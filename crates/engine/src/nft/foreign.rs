@@ -5,6 +5,7 @@ use crate::disturbance::Merge;
 use crate::event::{Report, RunKind};
 use crate::fault::Fault;
 use crate::queue::{Item, Rank};
+use crate::world::World;
 use iptables::diff::harm::Harm;
 use nftables::ast::{Element, ElementKey};
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ impl Merge for Foreign {
 
 impl NftLoop {
     /// Believes what was told, has the rest read, and settles whoever is concerned.
-    pub(super) fn look_at_foreign(&mut self, now: Duration) {
-        let foreign = self.disturbed.take(now);
+    pub(super) fn look_at_foreign(&mut self, world: &World, now: Duration) {
+        let mut foreign = self.disturbed.take(now);
         if self.frame.is_none() && self.runs.last_full().is_none() {
             // Nothing is known yet that could have been harmed, and everything is read first.
             return;
@@ -73,6 +74,7 @@ impl NftLoop {
         if self.need == Need::Everything {
             // What is told is in what is read, and whoever did it is named then.
         } else if !self.seeded.has(Fault::NftToldForgotten) {
+            foreign = self.put_back_told(world, foreign, now);
             self.put_right(&foreign, now);
         }
         self.looking = self.need != Need::Nothing;

@@ -31,6 +31,9 @@ impl NftLoop {
         if self.taking_over == TakingOver::Filling && self.seeded.has(Fault::NftTakenOverEmpty) {
             return Some(self.switch(world));
         }
+        if self.putting_back.is_some() {
+            return self.put_back(world);
+        }
         let mut work = Work::default();
         let mut compared = 0;
         let mut written = 0;
@@ -178,7 +181,7 @@ impl NftLoop {
 
     fn add_service(&mut self, world: &World, name: &ServiceName, work: &mut Work, now: Duration) {
         let want = world.desired(self.family, name);
-        let spared = self.spared(world, name, want.as_ref());
+        let spared = self.spared(world, name, want.as_deref());
         self.look_at_keepers(name);
         for heir in spared.values() {
             let keepers = self.keepers.entry(heir.clone()).or_default();
@@ -188,7 +191,7 @@ impl NftLoop {
         let waiting = self.retiring.get(name).into_iter().flatten();
         let waited = waiting.filter(|(_, at)| **at <= now);
         let waited = waited.map(|(key, _)| key.clone()).collect();
-        let mut settling = self.held.settle(name, want.as_ref(), &waited, &spared);
+        let mut settling = self.held.settle(name, want.as_deref(), &waited, &spared);
         if self.seeded.has(Fault::NftRetiredAtOnce) {
             let Change { now, later, last } = &mut settling.change;
             now.append(later);
@@ -233,7 +236,7 @@ impl NftLoop {
     }
 
     /// Chains for new shapes come before the elements that need them.
-    fn finish(&mut self, world: &World, work: &mut Work) {
+    pub(super) fn finish(&mut self, world: &World, work: &mut Work) {
         work.step.elements.extend(self.held.together(&work.settlings));
         let new = work.shapes.iter().any(|shape| !self.shapes.contains(shape));
         if new && !self.seeded.has(Fault::NftShapesForgotten) {
