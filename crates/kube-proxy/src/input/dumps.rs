@@ -2,11 +2,12 @@
 
 use super::parts::{Section, parts};
 use crate::trace;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use explain::page::harmless;
 use iptables::ast::{Ruleset, TableName};
 use model::{Family, PerFamily};
 use nftables::listed;
+use path::IpSets;
 use std::collections::BTreeSet;
 
 /// What dumps hold.
@@ -16,6 +17,8 @@ pub struct Dumps {
     pub saved: PerFamily<Option<Ruleset>>,
     /// Tables of nftables, of all files; `None` without such a dump.
     pub native: Option<listed::Ruleset>,
+    /// Sets of `ipset`, of all files.
+    pub(crate) sets: IpSets,
     /// The families of the rules of iptables that are there, whether they were asked for or not.
     given: BTreeSet<Family>,
 }
@@ -52,6 +55,11 @@ pub(crate) fn read(files: &[String], wanted: Wanted) -> Result<Dumps> {
     let mut left_out = Vec::new();
     for file in files {
         let text = trace::read_dump(file)?;
+        if IpSets::is_text(&text) {
+            let sets = IpSets::read(&text).map_err(|why| anyhow!("{file}: {why}"))?;
+            dumps.sets.extend(sets);
+            continue;
+        }
         let parts = parts(&text);
         if let Some(native) = &parts.native {
             trace::add_native(dumps.native.get_or_insert_default(), file, native)?;

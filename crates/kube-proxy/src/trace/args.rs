@@ -21,8 +21,8 @@ pub struct TraceArgs {
     pub packets: Option<String>,
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Rules as `iptables-save` (or `ip6tables-save`), `nft list ruleset` or `nft -j list ruleset` prints them; `-` for
-    /// standard input. Repeat for a host that has both kinds.
+    /// Rules as `iptables-save` (or `ip6tables-save`), `nft list ruleset` or `nft -j list ruleset` prints them, and sets as
+    /// `ipset save` does; `-` for standard input. Repeat for a host that has several kinds.
     #[arg(long, value_name = "FILE")]
     pub dump: Vec<String>,
     /// An address of the host, beside those that are known otherwise. Repeat for all: with any given, every other

@@ -38,6 +38,7 @@ pub(super) fn host_or_other(files: &[String], family: Family) -> Result<(Host, O
     let other = dumps.only_other_than(family);
     let mut host = Host {
         native: dumps.native.unwrap_or_default(),
+        sets: dumps.sets,
         ..Host::default()
     };
     *host.rules.get_mut(family) = dumps.saved.get(family).clone().unwrap_or_default();
