@@ -3,20 +3,21 @@
 use crate::causes::endpoints::{Entry, Looked};
 use crate::causes::host::Sent;
 use crate::causes::odd::endpoints_object;
-use crate::causes::{address, node_address, policy};
+use crate::causes::{address, policy};
 use crate::explanation::{Delivery, Explanation};
 use crate::fate::{self, Ended, Fate, RuleLine};
 use crate::finding::{Cause, Finding, Severity};
 use crate::known::Kind;
+use crate::seen_from::{Undetected, no_pods_of_family};
 use crate::sender::Sender;
 use crate::stand_in;
 use crate::target::Target;
 use crate::world::{Rules, World};
 use model::{
-    Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Origin, Packet, Policy, Route,
-    ServiceName, oracle,
+    Desired, DesiredPort, Family, Frontend, FrontendKind, List, NoteKind, Packet, Policy, Route, ServiceName,
+    oracle,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// A packet that can be sent, and what becomes of it.
 pub(crate) struct Asked<'a> {
@@ -49,8 +50,22 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         self.packet.family()
+    }
+
+    /// That the answer hangs on what kube-proxy takes for pods, where nobody told.
+    pub(crate) fn hangs_on_pods(world: &World, sender: &Sender, target: &Target) -> Option<Finding> {
+        let known = target.known.as_ref()?;
+        let family = Family::of(target.at.ip());
+        let port = world.port(family, &known.service, &known.port_name, known.protocol)?;
+        let undetected = Undetected {
+            world,
+            sender,
+            known,
+            port,
+        };
+        undetected.no_answer()
     }
 
     fn sent(&self) -> Sent<'_> {
@@ -98,12 +113,24 @@ impl<'a> Asked<'a> {
         } = self.target;
         match (known, service) {
             (Some(known), _) if known.kind == Kind::NodePort => {
-                format!("{}, {} on {}", known.service, known.words(), at.ip())
+                format!("{}, {} on {}", known.service, known.words(), self.place())
             }
             (Some(known), _) => format!("{}, {}", known.service, known.words()),
             (None, Some(name)) => format!("{name}, {at}/{protocol}"),
+            (None, None) if stand_in::is_nodes(self.world, at.ip()) => {
+                format!("port {}/{protocol} on {}", at.port(), self.place())
+            }
             (None, None) => format!("{at}/{protocol}"),
         }
+    }
+
+    /// The address of the node that is asked for; one that was made up is nobody's.
+    fn place(&self) -> String {
+        let ip = self.target.at.ip();
+        if stand_in::is_nodes(self.world, ip) {
+            return "an address of the node, of which none is known".to_owned();
+        }
+        ip.to_string()
     }
 
     fn findings(&self, failing: &mut Failing) -> Vec<Finding> {
@@ -176,7 +203,7 @@ impl<'a> Asked<'a> {
         let looked = self.looked(&known.service, port);
         match self.route(frontend) {
             Route::Reject(_) => vec![looked.none()],
-            Route::Drop(_) => policy::no_local(&looked, known.kind),
+            Route::Drop(_) => policy::no_local(&looked, known),
             Route::Endpoints { .. } => {
                 let at = self.target.at.ip();
                 let admission = frontend.admission.as_ref();
@@ -328,6 +355,14 @@ impl<'a> Asked<'a> {
                 found.extend(sent.affinity(port));
             }
             found.extend(self.left_out(&known.service));
+            let undetected = Undetected {
+                world: self.world,
+                sender: self.sender,
+                known,
+                port,
+            };
+            found.extend(undetected.remark());
+            found.extend(undetected.not_configured());
         }
         found.extend(address::claimed_by_others(self.world, self.target));
         found.extend(sent.shadowed_socket());
@@ -336,23 +371,19 @@ impl<'a> Asked<'a> {
         found.extend(sent.hairpin());
         found.extend(self.world.mode_remark());
         found.extend(self.address_remark());
+        found.extend(no_pods_of_family(self.world, self.sender, self.target));
         found.extend(self.world.node_remark());
-        if !self.target.others.is_empty() {
-            let what = format!(
-                "no port was asked for; the Service has also {}",
-                self.target.others.join(", ")
-            );
-            found.push(Finding::remark(Cause::NotKnown, what));
-        }
+        found.extend(other_ports(&self.target.others));
         found
     }
 
     /// That the address asked for was made up, since the question names none and none is known.
     fn address_remark(&self) -> Option<Finding> {
         let ip = self.target.at.ip();
-        let is_made_up = self.world.addresses_are_unknown() && ip == stand_in::node(self.family());
-        let what = format!("no address of the node is known: {ip} stands for any of them");
-        is_made_up.then(|| Finding::remark(Cause::NotKnown, what))
+        let what = format!(
+            "no address of the node is known, since no Node object was given: {ip} is made up, and stands for any of them"
+        );
+        stand_in::is_nodes(self.world, ip).then(|| Finding::remark(Cause::NotKnown, what))
     }
 
     fn limited_by_policy(&self, looked: &Looked<'_>, port: &DesiredPort, kind: Kind) -> Option<Finding> {
@@ -436,43 +467,13 @@ impl<'a> Asked<'a> {
         let told = failing.or(self.fates.first());
         told.map(|fate| fate.rules.clone()).unwrap_or_default()
     }
+}
 
-    fn addresses(&self) -> Vec<IpAddr> {
-        let is_node_port = self
-            .target
-            .known
-            .as_ref()
-            .is_some_and(|known| known.kind == Kind::NodePort);
-        if !is_node_port || self.world.addresses_are_unknown() {
-            return Vec::new();
-        }
-        match self.world.rules {
-            Rules::Observed => self.addresses_by_rules(),
-            _ => node_address::node_port_addresses(self.world, self.family()),
-        }
-    }
-
-    /// The host's addresses at which its rules translate the node port.
-    fn addresses_by_rules(&self) -> Vec<IpAddr> {
-        let mut own = self.world.host_facts.addresses();
-        let loopback: IpAddr = match self.family() {
-            Family::V4 => [127, 0, 0, 1].into(),
-            Family::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
-        };
-        own.insert(loopback);
-        let translates = |ip: &IpAddr| {
-            let at = SocketAddr::new(*ip, self.target.at.port());
-            let (src, origin) = if ip.is_loopback() {
-                (*ip, Origin::Host)
-            } else {
-                (self.sender.ip, self.sender.origin.clone())
-            };
-            let packet = Packet::new(src, at, self.target.protocol, origin);
-            fate::fates(self.world, &packet).iter().any(Fate::is_translated)
-        };
-        let of_family = own.into_iter().filter(|ip| Family::of(*ip) == self.family());
-        let mut served: Vec<IpAddr> = of_family.filter(translates).collect();
-        served.sort_by_key(|ip| (ip.is_loopback(), *ip));
-        served
-    }
+/// That a question without a port was answered for one of several.
+pub(crate) fn other_ports(others: &[String]) -> Option<Finding> {
+    let what = format!(
+        "no port was asked for; the Service has also {}",
+        others.join(", ")
+    );
+    (!others.is_empty()).then(|| Finding::remark(Cause::NotKnown, what))
 }

@@ -4,7 +4,7 @@ use crate::causes::listed;
 use crate::facts::HostFacts;
 use crate::objects::Objects;
 use crate::question::{From, Question};
-use crate::world::{AddressesFrom, Mode, NodeChoice, NodePortsConfig, Rules, World};
+use crate::world::{AddressesFrom, Mode, NodeChoice, NodePortsConfig, PodsTold, Rules, World};
 use config::KubeProxyConfiguration;
 use iptables::ast::{Ports, Ruleset};
 use iptables::build::{BuildContext, Capabilities, EndpointComments, InvalidPackets, Nfacct, ruleset};
@@ -85,48 +85,26 @@ pub fn assemble_host(parts: Parts) -> Result<World, String> {
     put_together(parts, None)
 }
 
-fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, String> {
-    let Parts {
-        documents,
-        config,
-        mode: said_mode,
-        cluster_cidr,
-        node,
-        facts: host_facts,
-        addresses,
-        saved,
-        native,
-    } = parts;
-    let mut config = match config {
-        Some(config) => config,
-        None if host_facts.config.is_null() => of_cluster(&documents)?,
-        None => configuration(&host_facts.config)?,
-    };
-    config.mode = said_mode.map_or(config.mode, |mode| mode.to_string());
-    // Some defaults follow the mode.
-    config.fill_linux_defaults();
-    config.cluster_cidr = cluster_cidr.unwrap_or(config.cluster_cidr);
-    let (snapshot, objects, mut notes) = read(documents);
+fn put_together(mut parts: Parts, question: Option<&Question>) -> Result<World, String> {
+    let (config, pods_told) = configured(&mut parts)?;
+    let (snapshot, objects, notes) = read(std::mem::take(&mut parts.documents));
     let asked = question.and_then(|question| question.node(&snapshot, &objects));
     let asked = asked.map(|name| name.to_string());
-    let (name, node_choice) = match node.or(asked) {
+    // Saved rules are of the host that the facts are of, wherever the sender is.
+    let is_saved = parts.saved.v4.is_some() || parts.saved.v6.is_some() || parts.native.is_some();
+    let of_rules = parts.facts.hostname.clone().filter(|_| is_saved);
+    let (name, node_choice) = match parts.node.take().or(of_rules).or(asked) {
         Some(name) => (name, NodeChoice::Asked),
-        None => likely_node(&snapshot, &config, &host_facts),
+        None => likely_node(&snapshot, &config, &parts.facts),
     };
-    let addresses_from = if addresses.is_empty() && host_facts.addresses().is_empty() {
+    let addresses_from = if parts.addresses.is_empty() && parts.facts.addresses().is_empty() {
         AddressesFrom::Node
     } else {
         AddressesFrom::Interfaces
     };
-    let facts = facts(&config, &name, &snapshot, &host_facts, addresses);
+    let facts = facts(&config, &name, &snapshot, &parts.facts, parts.addresses);
     let settings = config::settings(&config, &facts);
-    let desired = PerFamily::from_fn(|family| {
-        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, &settings);
-        notes.extend(new);
-        desired
-    });
-    notes.sort();
-    notes.dedup();
+    let (desired, notes) = resolved(&snapshot, &facts, &settings, notes);
     let mut world = World {
         snapshot,
         objects,
@@ -138,15 +116,54 @@ fn put_together(parts: Parts, question: Option<&Question>) -> Result<World, Stri
             addresses: config.node_port_addresses.clone().unwrap_or_default(),
             localhost: settings.localhost_node_ports_wanted,
         },
+        pods_told,
         desired,
         mode: mode(&config.mode),
         configured_mode: config.mode,
         host: Host::default(),
         rules: Rules::None,
-        host_facts,
+        host_facts: parts.facts,
     };
-    give_rules(&mut world, saved, native);
+    give_rules(&mut world, parts.saved, parts.native);
     Ok(world)
+}
+
+/// The configuration that holds: the one that was given, else the facts', else the cluster's own, else the defaults; with what
+/// was said apart. And whether anybody told of pods' networks.
+fn configured(parts: &mut Parts) -> Result<(KubeProxyConfiguration, PodsTold), String> {
+    let given = match parts.config.take() {
+        Some(config) => Some(config),
+        None if parts.facts.config.is_null() => of_cluster(&parts.documents)?,
+        None => Some(configuration(&parts.facts.config)?),
+    };
+    let pods_told = if given.is_some() || parts.cluster_cidr.is_some() {
+        PodsTold::Yes
+    } else {
+        PodsTold::No
+    };
+    let mut config = given.unwrap_or_else(KubeProxyConfiguration::defaults);
+    config.mode = parts.mode.map_or(config.mode, |mode| mode.to_string());
+    // Some defaults follow the mode.
+    config.fill_linux_defaults();
+    config.cluster_cidr = parts.cluster_cidr.take().unwrap_or(config.cluster_cidr);
+    Ok((config, pods_told))
+}
+
+/// What traffic should do, with the notes there were before and those that this adds.
+fn resolved(
+    snapshot: &Snapshot,
+    facts: &NodeFacts,
+    settings: &Settings,
+    mut notes: Vec<Note>,
+) -> (PerFamily<Desired>, Vec<Note>) {
+    let desired = PerFamily::from_fn(|family| {
+        let (desired, new) = Desired::from_snapshot(snapshot, family, facts, settings);
+        notes.extend(new);
+        desired
+    });
+    notes.sort();
+    notes.dedup();
+    (desired, notes)
 }
 
 /// A world as a running proxy has it: with nothing of objects but what the proxy itself reads, and its own rules.
@@ -156,14 +173,7 @@ pub fn assemble_running(
     settings: &Settings,
     configured_mode: &str,
 ) -> World {
-    let mut notes = Vec::new();
-    let desired = PerFamily::from_fn(|family| {
-        let (desired, new) = Desired::from_snapshot(&snapshot, family, &facts, settings);
-        notes.extend(new);
-        desired
-    });
-    notes.sort();
-    notes.dedup();
+    let (desired, notes) = resolved(&snapshot, &facts, settings, Vec::new());
     let mut world = World {
         snapshot,
         objects: Objects::default(),
@@ -172,6 +182,7 @@ pub fn assemble_running(
         node_choice: NodeChoice::Asked,
         addresses_from: AddressesFrom::Interfaces,
         node_ports: node_ports(settings),
+        pods_told: PodsTold::Yes,
         desired,
         mode: mode(configured_mode),
         configured_mode: configured_mode.to_owned(),
@@ -307,7 +318,7 @@ fn rendered(desired: &Desired) -> Ruleset {
 }
 
 /// The configuration that a cluster made by kubeadm keeps for its kube-proxies, when it is among the objects.
-fn of_cluster(documents: &[Value]) -> Result<KubeProxyConfiguration, String> {
+fn of_cluster(documents: &[Value]) -> Result<Option<KubeProxyConfiguration>, String> {
     let text =
         |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let is_it = |object: &&Value| {
@@ -321,11 +332,11 @@ fn of_cluster(documents: &[Value]) -> Result<KubeProxyConfiguration, String> {
         .flatten();
     let found = documents.iter().chain(lists).find(is_it);
     let Some(written) = found.and_then(|object| text(object, "/data/config.conf")) else {
-        return Ok(KubeProxyConfiguration::defaults());
+        return Ok(None);
     };
     let decoded =
         config::decode(&written).map_err(|err| format!("ConfigMap kube-system/kube-proxy: {err}"))?;
-    Ok(decoded.config)
+    Ok(Some(decoded.config))
 }
 
 /// A configuration out of the parts that differ from the default.

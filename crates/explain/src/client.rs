@@ -3,8 +3,9 @@
 use crate::asked::Asked;
 use crate::explanation::{Reach, Verdict};
 use crate::fate::{Ended, Fate, answer_words};
-use crate::finding::{Cause, Finding, Severity};
+use crate::finding::{Cause, Finding, Severity, Shown};
 use crate::sender::{SenderKind, Whose};
+use crate::stand_in;
 use crate::world::{Mode, Rules};
 use model::note::Subject;
 use model::{Family, Protocol, ServiceName};
@@ -53,7 +54,7 @@ impl Asked<'_> {
 
     fn untouched_words(&self, reach: Reach) -> String {
         let at = self.target.at;
-        let here = self.world.is_local(at.ip());
+        let here = self.world.is_local(at.ip()) || stand_in::is_nodes(self.world, at.ip());
         match (here, reach) {
             (true, _) => format!("is refused, unless a program of the node listens on port {}", at.port()),
             (false, Reach::NotOurs) => "is not served by kube-proxy: the packet goes where it is addressed to".to_owned(),
@@ -81,7 +82,6 @@ impl Asked<'_> {
     /// What to run next.
     pub(crate) fn next(&self, findings: &[Finding], reach: Reach) -> Vec<String> {
         let mut next = Vec::new();
-        let at = self.target.at;
         let ip = self.sender.ip;
         if findings
             .first()
@@ -104,6 +104,10 @@ impl Asked<'_> {
             (SenderKind::Outside, _) => "outside".to_owned(),
         };
         let protocol = self.target.protocol.as_lower();
+        let at = match self.target.at {
+            at if stand_in::is_nodes(self.world, at.ip()) => format!("node:{}", at.port()),
+            at => at.to_string(),
+        };
         let list = match (self.world.mode, Family::of(ip)) {
             (Mode::Nftables, _) => "nft list ruleset",
             (Mode::Iptables, Family::V4) => "iptables-save",
@@ -153,7 +157,7 @@ impl Asked<'_> {
             }
             Cause::NotTheNodesAddress | Cause::SeenFrom => Some("kubectl get nodes -o wide".to_owned()),
             Cause::SourceRange => of("service", " -o jsonpath='{.spec.loadBalancerSourceRanges}'"),
-            _ if is_of_endpoints(finding) => {
+            _ if is_of_slices(finding) => {
                 let name = service.as_ref()?;
                 let label = format!("kubernetes.io/service-name={}", name.name);
                 Some(format!(
@@ -171,30 +175,9 @@ fn service_of(object: &Subject) -> Option<ServiceName> {
     (object.kind == "Service").then(|| ServiceName::new(object.namespace.clone(), object.name.clone()))
 }
 
-/// Whether slices or pods are the matter, or where they are.
-fn is_of_endpoints(finding: &Finding) -> bool {
-    let is_named = finding
-        .objects
-        .iter()
-        .any(|object| ["EndpointSlice", "Pod"].contains(&object.kind));
-    is_named
-        || matches!(
-            finding.cause,
-            Cause::NoSelector
-                | Cause::NothingSelected
-                | Cause::NoSlices
-                | Cause::EmptySlices
-                | Cause::NotReady
-                | Cause::NoLocalEndpoints
-                | Cause::NodeName
-                | Cause::OnlyTerminating
-                | Cause::UnreadyPublished
-                | Cause::EndpointsObject
-                | Cause::StaleSlices
-                | Cause::TargetPortName
-                | Cause::TargetPortUndeclared
-                | Cause::SelectorTooWide
-                | Cause::PortNameMismatch
-                | Cause::PortProtocolMismatch
-        )
+/// Whether slices or pods are the matter, or where they are: by the kind of finding, or since it names some.
+fn is_of_slices(finding: &Finding) -> bool {
+    let mut objects = finding.objects.iter();
+    finding.cause.shown() == Shown::Slices
+        || objects.any(|object| ["EndpointSlice", "Pod"].contains(&object.kind))
 }

@@ -2,11 +2,13 @@
 
 use crate::asked::Asked;
 use crate::causes::odd::endpoints_object;
-use crate::causes::policy;
+use crate::causes::{network_policy, policy};
 use crate::fate::RuleLine;
 use crate::finding::{Advice, Cause, Finding, Severity};
+use crate::named;
 use crate::outside;
 use crate::question::{From, Question, To};
+use crate::seen_from;
 use crate::sender::{Sender, SenderKind, Whose, sender};
 use crate::stand_in;
 use crate::target::{Aim, Target, aim};
@@ -146,12 +148,26 @@ impl Explanation {
 
 /// Answers a question.
 pub fn explain(world: &World, question: &Question) -> Explanation {
-    match &question.to {
+    let meant = match named::meant(world, question) {
+        Ok(meant) => meant,
+        Err(why) => return nowhere(world, question, None, *why),
+    };
+    let question = &meant.question;
+    let mut answer = match &question.to {
         To::Service(name, port) if outside::is_outside(world, &question.from) => {
             outside::explain(world, question, name, port.as_ref())
         }
         _ => ask(world, question),
-    }
+    };
+    answer.findings.extend(meant.taken);
+    let policies = network_policy::remarks(world, question, &answer);
+    answer.findings.extend(policies);
+    let other_node = seen_from::other_node(world, question, &answer);
+    answer.findings.extend(other_node);
+    answer
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    answer
 }
 
 /// Answers a question about the very address that it names, or about a Service's cluster IP.
@@ -174,6 +190,9 @@ pub(crate) fn ask(world: &World, question: &Question) -> Explanation {
                     Whose::MadeUp => stand_in::answer(world, &sender, &target, as_of),
                     Whose::Given | Whose::Taken => as_of(&sender),
                 };
+                if let Some(why) = Asked::hangs_on_pods(world, &sender, &target) {
+                    return stand_in::no_answer(answer, why, "what kube-proxy takes it for");
+                }
                 somewhere(world, question, &target, answer)
             }
         },
@@ -214,6 +233,9 @@ fn asked_words(question: &Question) -> (String, String) {
         To::Service(name, None) => name.to_string(),
         To::Service(name, Some(Port::Number(number))) => format!("{name} port {number}"),
         To::Service(name, Some(Port::Name(port))) => format!("{name} port {port}"),
+        To::Name(name, None) => name.to_string(),
+        To::Name(name, Some(Port::Number(number))) => format!("{name} port {number}"),
+        To::Name(name, Some(Port::Name(port))) => format!("{name} port {port}"),
         To::Address(ip, None) => ip.to_string(),
         To::Address(ip, Some(port)) => SocketAddr::new(*ip, *port).to_string(),
         To::NodePort(port) => format!("node port {port}"),
@@ -314,6 +336,8 @@ pub(crate) fn nowhere(
         Cause::NotExposed if matches!(question.to, To::Address(..)) => {
             "gets no answer, unless the network sends that address to a node".to_owned()
         }
+        Cause::IpModeProxy => "connects to the load balancer, which serves it or not".to_owned(),
+        Cause::Claimed => "is connected to the Service that has the address".to_owned(),
         Cause::OwnLoopback => "is refused, unless a program of its own listens there".to_owned(),
         _ if is_open(&why) => "cannot be told of without that".to_owned(),
         _ => "has no address to connect to".to_owned(),

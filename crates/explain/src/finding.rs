@@ -151,8 +151,19 @@ pub fn subject(kind: &'static str, namespace: &str, name: &str) -> Subject {
     }
 }
 
+/// Which objects show what a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The slices of the Service: they or the pods behind them are the matter, or where they are.
+    Slices,
+    /// Those that the finding names.
+    Named,
+}
+
 macro_rules! causes {
-    ($(#[doc = $doc:literal] $name:ident => $word:literal,)*) => {
+    (@shown) => { Shown::Named };
+    (@shown $shown:ident) => { Shown::$shown };
+    ($(#[doc = $doc:literal] $name:ident => $word:literal $(in $shown:ident)?,)*) => {
         /// Kinds of finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause { $(#[doc = $doc] $name,)* }
@@ -170,6 +181,11 @@ macro_rules! causes {
             pub fn meaning(self) -> &'static str {
                 match self { $(Cause::$name => $doc.trim_ascii_start(),)* }
             }
+
+            /// Which objects show it.
+            pub fn shown(self) -> Shown {
+                match self { $(Cause::$name => causes!(@shown $($shown)?),)* }
+            }
         }
     };
 }
@@ -177,6 +193,8 @@ macro_rules! causes {
 causes! {
     /// There is no such Service.
     NoSuchService => "no-such-service",
+    /// The client asks its node's DNS servers, which know no Services.
+    NodeDns => "node-dns",
     /// There is no such Pod.
     NoSuchPod => "no-such-pod",
     /// Another proxy has the Service (`service.kubernetes.io/service-proxy-name`).
@@ -198,11 +216,11 @@ causes! {
     /// The Service has no ports.
     NoPorts => "no-ports",
     /// The Service has no selector and nobody wrote slices for it.
-    NoSelector => "no-selector",
+    NoSelector => "no-selector" in Slices,
     /// No pod has the labels that the Service selects.
-    NothingSelected => "nothing-selected",
+    NothingSelected => "nothing-selected" in Slices,
     /// There is no slice for the Service.
-    NoSlices => "no-slices",
+    NoSlices => "no-slices" in Slices,
     /// A slice has the Service's name, and not the label that says so.
     SliceWithoutOwner => "slice-without-owner",
     /// All slices carry the headless label, so proxies do not see them.
@@ -210,46 +228,48 @@ causes! {
     /// All slices are of another family, or of type FQDN.
     SlicesOfOtherFamily => "slices-of-other-family",
     /// Slices name the port otherwise than the Service.
-    PortNameMismatch => "port-name-mismatch",
+    PortNameMismatch => "port-name-mismatch" in Slices,
     /// Slices have the port name for another protocol.
-    PortProtocolMismatch => "port-protocol-mismatch",
+    PortProtocolMismatch => "port-protocol-mismatch" in Slices,
     /// The Service's target port names no port of its pods.
-    TargetPortName => "target-port-name",
+    TargetPortName => "target-port-name" in Slices,
     /// No container of the pods declares the target port.
-    TargetPortUndeclared => "target-port-undeclared",
+    TargetPortUndeclared => "target-port-undeclared" in Slices,
     /// The selector takes pods of another kind as well.
-    SelectorTooWide => "selector-too-wide",
+    SelectorTooWide => "selector-too-wide" in Slices,
     /// Slices list no endpoint.
-    EmptySlices => "empty-slices",
+    EmptySlices => "empty-slices" in Slices,
     /// Addresses of slices cannot be used.
     BadAddresses => "bad-addresses",
     /// No endpoint is ready.
-    NotReady => "not-ready",
+    NotReady => "not-ready" in Slices,
+    /// The node that an endpoint is on does not answer.
+    NodeNotReady => "node-not-ready" in Slices,
     /// Policy Local, and no endpoint on this node.
-    NoLocalEndpoints => "no-local-endpoints",
+    NoLocalEndpoints => "no-local-endpoints" in Slices,
     /// Policy Local limits the endpoints that traffic may have.
     PolicyLocal => "policy-local",
     /// The node's name is spelled otherwise in slices.
-    NodeName => "node-name",
+    NodeName => "node-name" in Slices,
     /// The client is in no source range.
     SourceRange => "source-range",
     /// Only terminating endpoints are left.
-    OnlyTerminating => "only-terminating",
+    OnlyTerminating => "only-terminating" in Slices,
     /// Unready endpoints get traffic because the Service publishes them.
-    UnreadyPublished => "unready-published",
+    UnreadyPublished => "unready-published" in Slices,
     /// Hints limit the endpoints.
     Hints => "hints",
     /// There are hints, and they are ignored.
     HintsIgnored => "hints-ignored",
     /// An Endpoints object says otherwise than the slices.
-    EndpointsObject => "endpoints-object",
+    EndpointsObject => "endpoints-object" in Slices,
     /// Pods that are selected are missing in the slices, or the other way round.
-    StaleSlices => "stale-slices",
+    StaleSlices => "stale-slices" in Slices,
     /// Another Service has the address and port.
     Claimed => "claimed",
     /// The external IP is not allowed.
     ExternalIpNotAllowed => "external-ip-not-allowed",
-    /// The load balancer's address is not served here (ipMode Proxy).
+    /// The load balancer's address is not served here (ipMode Proxy, or a host name).
     IpModeProxy => "ip-mode-proxy",
     /// The load balancer's address was asked for, and nobody assigned it.
     LoadBalancerPending => "load-balancer-pending",
@@ -293,7 +313,7 @@ causes! {
     ForeignMasquerade => "foreign-masquerade",
     /// The host's rules are not what the objects ask for.
     RulesDiffer => "rules-differ",
-    /// A program of the node listens on a node port.
+    /// A program of the node listens on a node port, or on a Service's port at an address of the node.
     SocketShadowed => "socket-shadowed",
     /// A pod's address is not among those that kube-proxy takes for pods'.
     PodNotDetected => "pod-not-detected",
@@ -377,6 +397,10 @@ causes! {
     RouterAdvertisements => "router-advertisements",
     /// Which node was looked from.
     SeenFrom => "seen-from",
+    /// A `NetworkPolicy` is about the client or the endpoints' pods.
+    NetworkPolicy => "network-policy",
+    /// What a name was taken for that does not say what it is the name of.
+    NameTaken => "name-taken",
     /// Something that could not be found out.
     NotKnown => "not-known",
 }

@@ -1,13 +1,19 @@
 //! What explanations need of objects beyond what the proxy reads: selectors, target ports, pods, the pods behind
-//! endpoints, Endpoints objects.
+//! endpoints, Endpoints objects, `NetworkPolicies`.
 //!
 //! The proxy itself has no right to read Pods, and its [`model::snapshot::Snapshot`] keeps no selector. Whatever is
 //! missing here is left unsaid.
 
+mod node;
 mod pod;
+mod policy;
 mod whose;
+mod workload;
 
+pub use node::NodeDetails;
 pub use pod::{Container, ContainerKind, ContainerPort, Pod, Trouble};
+pub use policy::{Direction, Expression, NetworkPolicy, Selector};
+pub use workload::Workload;
 
 use model::address::parse_ip;
 use model::object::{HEADLESS_LABEL, OWNER_LABEL, SliceName};
@@ -20,7 +26,7 @@ use std::sync::Arc;
 /// Labels or a selector.
 pub type Labels = BTreeMap<String, String>;
 
-/// A Pod's namespace and name.
+/// A namespace and name: of a Pod, mostly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodName {
     /// The namespace.
@@ -40,6 +46,12 @@ pub struct Objects {
     pub pods: Option<BTreeMap<PodName, Pod>>,
     /// Endpoints objects.
     pub endpoints: BTreeMap<ServiceName, Vec<SocketAddr>>,
+    /// `NetworkPolicies`, by namespace and name.
+    pub policies: BTreeMap<PodName, NetworkPolicy>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<Arc<str>, NodeDetails>,
+    /// What makes pods.
+    pub workloads: Vec<Workload>,
 }
 
 /// A Service.
@@ -177,7 +189,16 @@ impl Objects {
                 let name = ServiceName::new(namespace, name);
                 self.endpoints.insert(name, endpoints(object));
             }
-            _ => {}
+            "Node" => {
+                self.nodes.insert(name, node::read(object));
+            }
+            "NetworkPolicy" => {
+                self.policies
+                    .insert(PodName { namespace, name }, policy::read(object));
+            }
+            kind => self
+                .workloads
+                .extend(workload::read(kind, namespace, name, object)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A client outside of the cluster, and a Service by its name: such a client has load balancers' addresses, external IPs and
 //! node ports to ask at. The cluster IP is for the inside.
 
+use crate::asked::other_ports;
 use crate::causes::{listed, of_service};
 use crate::explanation::{Explanation, Reach, ask, nowhere};
 use crate::finding::{Advice, Cause, Finding, Severity};
@@ -8,8 +9,10 @@ use crate::known::{Kind, Known};
 use crate::objects::ServiceDetails;
 use crate::question::{From, Port, Question, To};
 use crate::screen;
-use crate::target::{Aim, Target, aim, asked_family};
+use crate::target::{Aim, Target, aim, asked_family, others_than};
+use crate::unserved::unserved;
 use crate::world::{Rules, World};
+use model::object::{Service, ServicePort};
 use model::{Family, Protocol, ServiceName};
 use std::net::IpAddr;
 
@@ -66,7 +69,10 @@ pub(crate) fn explain(
         return ask(world, question);
     };
     let of_port = |known: &Known| known.port_name == wanted && known.protocol == protocol;
-    let ways = ways_in(world, question, name, of_port);
+    let family = asked_family(world, question);
+    let ways = ways_in(world, family, name, of_port);
+    let asked_for = asked_for(world, name, &wanted, protocol);
+    let lost = asked_for.map_or_else(Vec::new, |(service, port)| unserved(world, service, port));
     let asked = |to: To| {
         let question = Question {
             to,
@@ -76,22 +82,62 @@ pub(crate) fn explain(
         ask(world, &question)
     };
     let Some((first, more)) = ways.split_first() else {
-        return match proxied(world, name) {
-            Some(ip) => asked(To::Address(ip, number(world, name, &wanted))),
-            None => nowhere(world, question, Some(name.clone()), not_exposed(world, name)),
+        return match proxied(world, family, name) {
+            Some(ip) => asked(To::Address(ip, asked_for.map(|(_, port)| port.port))),
+            None => no_way_in(world, question, name, lost, &ways_in(world, None, name, of_port)),
         };
     };
     let mut answer = asked(to(first));
+    answer.findings.extend(lost.into_iter().map(|finding| Finding {
+        severity: Severity::Warning,
+        ..finding
+    }));
     if let Some(details) = world.objects.services.get(name) {
         answer.findings.extend(pending(name, details));
     }
     for other in more.iter().take(MOST) {
         let told = asked(to(other));
-        answer.findings.extend(beside(&answer, other, &told));
+        let found = of_other_node(world, other).or_else(|| beside(&answer, other, &told));
+        answer.findings.extend(found);
+    }
+    let not_looked_at = not_looked_at(more.get(MOST..).unwrap_or_default());
+    answer.findings.extend(not_looked_at);
+    if let (None, Some((service, asked))) = (port, asked_for) {
+        answer.findings.extend(other_ports(&others_than(service, asked)));
     }
     answer
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    answer
+}
+
+/// The port of a Service by its name and protocol, where objects have it.
+fn asked_for<'a>(
+    world: &'a World,
+    name: &ServiceName,
+    port: &str,
+    protocol: Protocol,
+) -> Option<(&'a Service, &'a ServicePort)> {
+    let service = world.snapshot.service(name)?;
+    let mut ports = service.ports.iter();
+    let port = ports.find(|one| (&*one.name, one.protocol) == (port, protocol))?;
+    Some((service, port))
+}
+
+/// There is no way in for this client: since others have the addresses, since they are of another family, or since there are none.
+fn no_way_in(
+    world: &World,
+    question: &Question,
+    name: &ServiceName,
+    mut why: Vec<Finding>,
+    ways: &[Known],
+) -> Explanation {
+    why.extend(of_other_family(name, asked_family(world, question), ways));
+    if why.is_empty() {
+        why.push(not_exposed(world, name));
+    }
+    let mut answer = nowhere(world, question, Some(name.clone()), why.remove(0));
+    answer.findings.extend(why);
     answer
 }
 
@@ -102,11 +148,40 @@ fn to(known: &Known) -> To {
     }
 }
 
-/// The number of a port that has this name.
-fn number(world: &World, name: &ServiceName, port: &str) -> Option<u16> {
-    let service = world.snapshot.service(name)?;
-    let found = service.ports.iter().find(|one| *one.name == *port)?;
-    Some(found.port)
+/// Ways in that are too many to look at each.
+fn not_looked_at(ways: &[Known]) -> Option<Finding> {
+    let words: Vec<String> = ways.iter().map(Known::words).collect();
+    let ways_in = match words.len() {
+        1 => "way in",
+        _ => "ways in",
+    };
+    let what = format!(
+        "and {} more {ways_in}, not looked at: {} (--to IP:PORT asks at one)",
+        words.len(),
+        listed(&words, 4)
+    );
+    (!ways.is_empty()).then(|| Finding::remark(Cause::SeenFrom, what))
+}
+
+/// The Service has ways in, and none of the client's family.
+fn of_other_family(name: &ServiceName, asked: Option<Family>, ways: &[Known]) -> Option<Finding> {
+    let family = asked.filter(|_| !ways.is_empty())?;
+    let words: Vec<String> = ways.iter().map(Known::words).collect();
+    let what = format!(
+        "Service {name} has no {family} address for clients outside of the cluster, only {}",
+        listed(&words, 3)
+    );
+    Some(
+        Finding::fault(Cause::NoAddressOfFamily, what)
+            .because("A packet and its destination are of one family.")
+            .about(of_service(name))
+            .advise(Advice::change(
+                of_service(name),
+                "spec.ipFamilyPolicy",
+                format!("in a dual-stack cluster set it to PreferDualStack, and add {family} to spec.ipFamilies; then the load balancer \
+                         or spec.externalIPs can have an {family} address, and node ports are served at one"),
+            )),
+    )
 }
 
 /// The name and protocol of the port that is asked for; a node port's number names it as well.
@@ -134,12 +209,11 @@ fn asked_port(
 /// The ways in for clients outside, those first that they are meant to take.
 fn ways_in(
     world: &World,
-    question: &Question,
+    asked: Option<Family>,
     name: &ServiceName,
     of_port: impl Fn(&Known) -> bool,
 ) -> Vec<Known> {
     let mut all: Vec<Known> = Vec::new();
-    let asked = asked_family(question);
     let families = Family::ALL.into_iter();
     for family in families.filter(|family| asked.is_none_or(|asked| asked == *family)) {
         let known = world.known(family).into_iter();
@@ -159,6 +233,19 @@ fn ways_in(
         Kind::ClusterIp => 3,
     });
     all
+}
+
+/// A way in that is the address of another Node, where clients outside come to: its rules decide.
+fn of_other_node(world: &World, way: &Known) -> Option<Finding> {
+    let ip = way.ip?;
+    let node = world.snapshot.nodes().find(|node| node.addresses.contains(&ip))?;
+    let what = format!(
+        "{} is an address of Node {}, whose rules decide there: --node {}",
+        way.words(),
+        node.name,
+        node.name
+    );
+    (*node.name != *world.facts.name).then(|| Finding::remark(Cause::SeenFrom, what))
 }
 
 /// What another way in has to say that the first does not.
@@ -186,10 +273,16 @@ fn beside(first: &Explanation, way: &Known, told: &Explanation) -> Option<Findin
     }
 }
 
-/// The address of a load balancer that sees the traffic itself (ipMode: Proxy), where that is the only way in.
-fn proxied(world: &World, name: &ServiceName) -> Option<IpAddr> {
+/// The address of a load balancer that sees the traffic itself (ipMode: Proxy), of the client's family, where that is the only
+/// way in.
+fn proxied(world: &World, asked: Option<Family>, name: &ServiceName) -> Option<IpAddr> {
     let details = world.objects.services.get(name)?;
-    details.ingress.iter().find_map(|ingress| ingress.ip)
+    let sees_it = details
+        .ingress
+        .iter()
+        .filter(|ingress| ingress.mode.as_deref().is_some_and(|mode| mode != "VIP"));
+    let mut ips = sees_it.filter_map(|ingress| ingress.ip);
+    ips.find(|ip| asked.is_none_or(|asked| asked == Family::of(*ip)))
 }
 
 /// A load balancer that has no address yet.
@@ -218,6 +311,25 @@ fn pending(name: &ServiceName, details: &ServiceDetails) -> Option<Finding> {
     )
 }
 
+/// The name by which a load balancer is known, where it has no address in the status.
+fn host_name(details: &ServiceDetails) -> Option<&str> {
+    details
+        .ingress
+        .iter()
+        .find_map(|ingress| ingress.hostname.as_deref())
+}
+
+/// A load balancer that has a name alone, and no node port to send to: how it gets to the pods is its own business.
+fn by_host_name(name: &ServiceName, host: &str) -> Finding {
+    let what = format!(
+        "clients outside reach Service {name} by its load balancer, {host}, which kube-proxy does not serve"
+    );
+    Finding::fault(Cause::IpModeProxy, what)
+        .because("Its status lists a host name and no address, and it has no node ports: the load balancer sends to pods by itself.")
+        .about(of_service(name))
+        .advise(Advice::act(format!("look at the load balancer: its targets and health checks, and what DNS answers for {host}")))
+}
+
 /// Nothing of the Service is for clients outside.
 fn not_exposed(world: &World, name: &ServiceName) -> Finding {
     let details = world.objects.services.get(name);
@@ -226,6 +338,9 @@ fn not_exposed(world: &World, name: &ServiceName) -> Finding {
             severity: Severity::Fault,
             ..finding
         };
+    }
+    if let Some(host) = details.and_then(host_name) {
+        return by_host_name(name, host);
     }
     let ips: Vec<String> = world.snapshot.service(name).map_or_else(Vec::new, |service| {
         let of = |family: Family| *service.cluster_ips.get(family);
@@ -266,7 +381,7 @@ pub(crate) fn not_routed(world: &World, question: &Question, target: &Target) ->
         target.at.ip()
     );
     let of_port = |way: &Known| (&way.port_name, way.protocol) == (&known.port_name, known.protocol);
-    let ways: Vec<String> = ways_in(world, question, name, of_port)
+    let ways: Vec<String> = ways_in(world, asked_family(world, question), name, of_port)
         .iter()
         .map(Known::words)
         .collect();

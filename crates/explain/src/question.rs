@@ -1,6 +1,7 @@
 //! What is asked, as people write it.
 
 use crate::objects::{Objects, PodName};
+use model::object::{Node, Service};
 use model::snapshot::Snapshot;
 use model::{Protocol, ServiceName};
 use std::fmt;
@@ -45,6 +46,9 @@ pub enum From {
 pub enum To {
     /// A Service and one of its ports; without one, its only or first.
     Service(ServiceName, Option<Port>),
+    /// A name that does not say what it is the name of, and a port: a Service without its namespace, or a Node. The objects
+    /// say which.
+    Name(Arc<str>, Option<Port>),
     /// An address; without a port, the first that a Service has there.
     Address(IpAddr, Option<u16>),
     /// A node port, on the node's own address.
@@ -102,6 +106,7 @@ impl FromStr for To {
         if let Some((scheme, rest)) = text.split_once("://") {
             return of_url(scheme, rest);
         }
+        let text = without_path(text);
         if let Ok(both) = text.parse::<SocketAddr>() {
             return Ok(To::Address(both.ip(), Some(both.port())));
         }
@@ -117,16 +122,25 @@ impl FromStr for To {
             ("localhost", Some(Port::Number(port))) => return Ok(To::Address(LOCALHOST, Some(*port))),
             _ => {}
         }
-        service_name(host).map(|name| To::Service(name, port)).ok_or_else(|| {
-            format!(
+        match service_name(host) {
+            Some(name) => Ok(To::Service(name, port)),
+            None if is_name(host) && host.contains(char::is_alphabetic) => Ok(To::Name(host.into(), port)),
+            None => Err(format!(
                 "{text:?} is no destination: give NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, \
-                 or node:NODEPORT"
-            )
-        })
+                 NODE:NODEPORT, or node:NODEPORT"
+            )),
+        }
     }
 }
 
 const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// What people copy without its scheme: `cart.shop:80/healthz`.
+fn without_path(text: &str) -> &str {
+    let port = text.find(':').unwrap_or(text.len());
+    let path = text[port..].find(['/', '?']);
+    path.map_or(text, |path| &text[..port + path])
+}
 
 /// What a client was given, as people copy it: of `http://cart.shop:80/path` the host and port count.
 fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
@@ -134,7 +148,7 @@ fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
     let host = authority.rsplit('@').next().unwrap_or_default();
     let to: To = host.parse().map_err(|_| {
         format!(
-            "{host:?} of {scheme}://{rest} is no Service and no IP address (give --to NAMESPACE/SERVICE:PORT)"
+            "{host:?} of {scheme}://{rest} is no name and no IP address (give --to NAMESPACE/SERVICE:PORT)"
         )
     })?;
     let usual = match scheme.to_ascii_lowercase().as_str() {
@@ -144,6 +158,7 @@ fn of_url(scheme: &str, rest: &str) -> Result<To, String> {
     };
     Ok(match to {
         To::Service(name, None) => To::Service(name, usual.map(Port::Number)),
+        To::Name(name, None) => To::Name(name, usual.map(Port::Number)),
         To::Address(ip, None) => To::Address(ip, usual),
         given => given,
     })
@@ -161,14 +176,14 @@ fn read_port(text: &str) -> Result<Port, String> {
     }
 }
 
-/// `namespace/name`, `name`, or `name.namespace`, with or without `.svc` and a cluster domain, as pods write it.
+/// `namespace/name`, or `name.namespace` with or without `.svc` and a cluster domain, as pods write it.
 fn service_name(text: &str) -> Option<ServiceName> {
     if let Some((namespace, name)) = text.split_once('/') {
         return (is_name(namespace) && is_name(name)).then(|| ServiceName::new(namespace, name));
     }
     let mut labels = text.trim_end_matches('.').split('.');
     let name = labels.next()?;
-    let namespace = labels.next().unwrap_or("default");
+    let namespace = labels.next()?;
     let rest = labels.next();
     let is_dns = matches!(rest, None | Some("svc"));
     (is_dns && is_name(name) && is_name(namespace)).then(|| ServiceName::new(namespace, name))
@@ -186,28 +201,56 @@ impl fmt::Display for PodName {
 }
 
 impl Question {
-    /// The node whose rules matter, as far as the question names one: the sender's.
+    /// The node whose rules matter, as far as the question names one: that of a Node's address which is asked for, else the
+    /// sender's.
     pub fn node(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
+        let sender = self.node_of_sender(snapshot, objects);
+        let is_outside = match self.from {
+            From::Outside => true,
+            From::Address(_) => sender.is_none(),
+            _ => false,
+        };
+        self.asked_node(snapshot, is_outside).or(sender)
+    }
+
+    /// The Node that is asked for by an address or name of its own: it translates node ports there, whoever sends. An address
+    /// that is a Service's as well is translated where its clients are; those outside come to the node that has it.
+    fn asked_node(&self, snapshot: &Snapshot, is_outside: bool) -> Option<Arc<str>> {
+        let node = match &self.to {
+            To::Address(ip, _) => {
+                let is_services = |service: &Service| {
+                    service.external_ips.contains(ip) || service.load_balancer_ips.contains(ip)
+                };
+                let node = snapshot.nodes().find(|node| node.addresses.contains(ip));
+                node.filter(|_| is_outside || !snapshot.services().any(is_services))
+            }
+            To::Name(name, _) => {
+                let is_service = snapshot.services().any(|service| *service.name.name == **name);
+                snapshot.node(name).filter(|_| !is_service)
+            }
+            // `worker-2.example` may be either.
+            To::Service(name, _) => {
+                let node = snapshot.node(&format!("{}.{}", name.name, name.namespace));
+                node.filter(|_| snapshot.service(name).is_none())
+            }
+            To::NodePort(_) => None,
+        };
+        node.map(|node| node.name.clone())
+    }
+
+    /// The node that the sender is on.
+    pub(crate) fn node_of_sender(&self, snapshot: &Snapshot, objects: &Objects) -> Option<Arc<str>> {
         let of_pod = |name: &PodName| objects.pod(name).and_then(|pod| pod.node.clone());
         let by_slices = |ip: IpAddr| {
             let endpoints = snapshot.slices().flat_map(|slice| &slice.endpoints);
             let mut of_ip = endpoints.filter(|endpoint| endpoint.ip == ip);
             of_ip.find_map(|endpoint| endpoint.node.clone())
         };
-        let by_address = |ip: IpAddr| {
-            let mut nodes = snapshot.nodes();
-            nodes
-                .find(|node| node.addresses.contains(&ip))
-                .map(|node| node.name.clone())
+        let first = |is_it: &dyn Fn(&&Node) -> bool| {
+            let node = snapshot.nodes().find(is_it);
+            node.map(|node| node.name.clone())
         };
-        let by_pod_cidr = |ip: IpAddr| {
-            let mut nodes = snapshot.nodes();
-            let holds = |cidr: &ipnet::IpNet| cidr.contains(&ip);
-            nodes
-                .find(|node| node.pod_cidrs.iter().any(holds))
-                .map(|node| node.name.clone())
-        };
-        let of_sender = match &self.from {
+        match &self.from {
             From::Name(name) => of_pod(name)
                 .or_else(|| objects.addresses_of(name).first().and_then(|ip| by_slices(*ip)))
                 .or_else(|| snapshot.node(&name.name).map(|node| node.name.clone())),
@@ -215,16 +258,11 @@ impl Question {
                 .pod_of(*ip)
                 .and_then(|pod| of_pod(&pod))
                 .or_else(|| by_slices(*ip))
-                .or_else(|| by_address(*ip))
-                .or_else(|| by_pod_cidr(*ip)),
+                .or_else(|| first(&|node| node.addresses.contains(ip)))
+                .or_else(|| first(&|node| node.pod_cidrs.iter().any(|cidr| cidr.contains(ip)))),
             From::NamedNode(name) => Some(name.clone()),
             From::Pod | From::Node | From::Outside => None,
-        };
-        // A node port's packet comes to the node that has the address.
-        of_sender.or_else(|| match &self.to {
-            To::Address(ip, _) => by_address(*ip),
-            To::Service(..) | To::NodePort(_) => None,
-        })
+        }
     }
 }
 
@@ -236,6 +274,7 @@ mod tests {
     fn destinations_are_read_as_people_write_them() {
         let service =
             |namespace: &str, name: &str, port| To::Service(ServiceName::new(namespace, name), port);
+        let name = |name: &str, port| To::Name(name.into(), port);
         let cases = [
             ("shop/cart", service("shop", "cart", None)),
             ("shop/cart:80", service("shop", "cart", Some(Port::Number(80)))),
@@ -243,12 +282,19 @@ mod tests {
                 "shop/cart:http",
                 service("shop", "cart", Some(Port::Name("http".to_owned()))),
             ),
-            ("cart", service("default", "cart", None)),
+            ("cart", name("cart", None)),
+            ("cart:80", name("cart", Some(Port::Number(80)))),
+            ("cart:80/healthz?a=b", name("cart", Some(Port::Number(80)))),
+            (
+                "worker-2.example.com:30080",
+                name("worker-2.example.com", Some(Port::Number(30080))),
+            ),
             ("cart.shop", service("shop", "cart", None)),
             (
                 "cart.shop.svc.cluster.local:80",
                 service("shop", "cart", Some(Port::Number(80))),
             ),
+            ("10.96.0.10:53/x", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10:53", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10", To::Address([10, 96, 0, 10].into(), None)),
             (
@@ -267,9 +313,9 @@ mod tests {
         for text in [
             "",
             "a b",
+            "10.96.0.300:80",
             "shop/cart:0",
             "shop/cart:70000",
-            "cart.shop.pod",
             "/",
             "x/",
             ":80",
@@ -300,6 +346,11 @@ mod tests {
                 To::Address("2001:db8::1".parse().expect("an address"), Some(53)),
             ),
             ("redis://cart.shop", service("shop", "cart", None)),
+            (
+                "http://worker-2:30080/",
+                To::Name("worker-2".into(), Some(Port::Number(30080))),
+            ),
+            ("https://cart", To::Name("cart".into(), Some(Port::Number(443)))),
             ("localhost:30080", To::Address([127, 0, 0, 1].into(), Some(30080))),
             (
                 "http://localhost:30080/",
@@ -309,7 +360,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(text.parse::<To>(), Ok(wanted), "{text}");
         }
-        for text in ["http://", "http://www.example.com/"] {
+        for text in ["http://", "http://a b/"] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
     }

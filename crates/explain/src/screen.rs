@@ -7,6 +7,7 @@ use crate::finding::{Finding, Severity};
 use crate::page::{MARGIN, Page, shortened, wrapped};
 use crate::world::Rules;
 use anstyle::{AnsiColor, Style};
+use std::net::IpAddr;
 
 /// Endpoints that are listed at most.
 const ENDPOINTS: usize = 8;
@@ -140,7 +141,15 @@ impl Page {
         if explanation.addresses.is_empty() {
             return;
         }
-        let all: Vec<String> = explanation.addresses.iter().map(ToString::to_string).collect();
+        let words = |ip: &IpAddr| {
+            let whose = if ip.is_loopback() {
+                " (for the node itself)"
+            } else {
+                ""
+            };
+            format!("{ip}{whose}")
+        };
+        let all: Vec<String> = explanation.addresses.iter().map(words).collect();
         self.field("answers", &format!("on {}", all.join(", ")));
     }
 

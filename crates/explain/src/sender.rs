@@ -1,5 +1,6 @@
 //! Who sends: an address, where its packets enter the host, and words for it.
 
+use crate::causes::listed;
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::objects::PodName;
 use crate::question::{From, Question, To};
@@ -121,15 +122,32 @@ impl Look<'_> {
 
     fn nobody(&self, name: &PodName) -> Finding {
         let what = format!("there is no Pod {name}, and no Node {}", name.name);
-        let known = match self.world.objects.pods {
-            Some(_) => "Neither Pods nor slices name it.",
-            None => "No Pods were given, and no slice names it.",
+        let near = self.near(name);
+        let known = match (&self.world.objects.pods, near.as_slice()) {
+            (None, _) => "No Pods were given, and no slice names it.".to_owned(),
+            (Some(_), []) => "Neither Pods nor slices name it.".to_owned(),
+            (Some(_), near) => format!("There is {}.", listed(near, 3)),
         };
-        Finding::fault(Cause::NoSuchPod, what)
-            .because(known)
-            .advise(Advice::act(
-                "give the sender's IP address with --from, or its namespace and name",
-            ))
+        let finding = Finding::fault(Cause::NoSuchPod, what).because(known);
+        let pod = near
+            .first()
+            .map(|pod| Advice::act(format!("name the pod: --from {pod}")));
+        finding.advise_all(pod).advise(Advice::act(
+            "give the sender's IP address with --from, or its namespace and name",
+        ))
+    }
+
+    /// Pods of this name elsewhere, or whose names begin with it, as those that a Deployment of that name makes.
+    fn near(&self, name: &PodName) -> Vec<&PodName> {
+        let pods = self.world.objects.pods.iter().flatten().map(|(pod, _)| pod);
+        let begins = |pod: &PodName| {
+            let rest = pod.name.strip_prefix(&*name.name);
+            rest.is_some_and(|rest| rest.starts_with('-'))
+        };
+        let fits = |pod: &&PodName| pod.name == name.name || begins(pod);
+        let mut near: Vec<&PodName> = pods.filter(fits).collect();
+        near.sort_by_key(|pod| pod.namespace != name.namespace);
+        near
     }
 
     fn node(&self, name: &str) -> Result<Sender, Box<Finding>> {
@@ -229,6 +247,7 @@ impl Look<'_> {
                     || service.external_ips.contains(ip)
                     || service.load_balancer_ips.contains(ip)
             }
+            To::Name(name, _) => *service.name.name == **name,
             To::NodePort(port) => service.ports.iter().any(|one| one.node_port == Some(*port)),
         };
         self.world

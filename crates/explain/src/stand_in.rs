@@ -21,7 +21,7 @@ pub(crate) const POD_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0xff, 0, 
 const NODE_V4: [u8; 4] = [192, 0, 2, 254];
 const NODE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xfffe, 0, 0, 0, 0, 1);
 /// Addresses that are tried in place of the address that was made up.
-const TRIED: usize = 64;
+const TRIED: usize = 256;
 
 /// An address for a pod of the node, and whether pods are known to have such ones.
 pub(crate) fn pod(world: &World, family: Family, asked: Option<&ServiceName>) -> (IpAddr, Whose) {
@@ -41,6 +41,11 @@ pub(crate) fn node(family: Family) -> IpAddr {
         Family::V4 => IpAddr::from(NODE_V4),
         Family::V6 => IpAddr::V6(NODE_V6),
     }
+}
+
+/// Whether an address was made up for a node of which none is known: it stands for any of them.
+pub(crate) fn is_nodes(world: &World, ip: IpAddr) -> bool {
+    world.addresses_are_unknown() && ip == node(Family::of(ip))
 }
 
 /// Of the network that this node's pods have, or all pods: an address that none is likely to have.
@@ -126,16 +131,13 @@ pub(crate) fn answer(
     let fares = |answer: &Explanation| std::mem::discriminant(&answer.reach);
     let family = Family::of(sender.ip);
     let networks = told_apart::networks(world, family, target);
-    let all = told_apart::addresses(family, &networks);
-    // A pod has no address of a node, which the rules know by itself.
-    let mut others = all
-        .values()
-        .copied()
-        .filter(|ip| !world.is_local(*ip))
-        .take(TRIED);
-    let other = others.find_map(|ip| {
-        let other = ask(&Sender { ip, ..sender.clone() });
-        (fares(&other) != fares(&first)).then_some((ip, other))
+    let all = others(world, family, &networks);
+    let other = all.iter().take(TRIED).find_map(|ip| {
+        let other = ask(&Sender {
+            ip: *ip,
+            ..sender.clone()
+        });
+        (fares(&other) != fares(&first)).then_some((*ip, other))
     });
     let told = |ip: IpAddr, answer: &Explanation| format!("As {ip}: {}.", screen::headline(answer));
     let asked = told(sender.ip, &first);
@@ -147,16 +149,40 @@ pub(crate) fn answer(
             );
             open(sender, first, what, why)
         }
-        None if all.len() > TRIED => {
-            let what = format!("it may depend on {}, which is not known", who(sender));
-            let why = format!(
-                "{asked} Source ranges or rules tell {} networks apart; from {TRIED} of those it is alike, the others were not tried.",
-                networks.len()
-            );
-            open(sender, first, what, why)
-        }
+        None if all.len() > TRIED => not_all_tried(sender, first, networks.len()),
         None => first,
     }
+}
+
+/// Addresses to try in place of the one that was made up: one for each way to fare differently.
+fn others(world: &World, family: Family, networks: &BTreeSet<IpNet>) -> Vec<IpAddr> {
+    let all = told_apart::addresses(family, networks);
+    // A pod has no address of a node, which the rules know by itself.
+    let all = all.values().copied().filter(|ip| !world.is_local(*ip));
+    if world.rules == Rules::Observed {
+        return all.collect();
+    }
+    // Without rules of others it is source ranges alone, and they let in or they do not, whichever it is; beside what
+    // kube-proxy takes for pods.
+    let detector = world.desired.get(family).node.detector.as_ref();
+    let is_pods = |ip: &IpAddr| matches!(detector, Some(LocalDetector::Cidr(net)) if net.contains(ip));
+    let mut seen = BTreeSet::new();
+    all.filter(|ip| seen.insert((networks.iter().any(|net| net.contains(ip)), is_pods(ip))))
+        .collect()
+}
+
+/// From many networks it is alike, and there are more.
+fn not_all_tried(sender: &Sender, mut first: Explanation, networks: usize) -> Explanation {
+    let what = format!("it may depend on {}, which is not known", who(sender));
+    let why = format!(
+        "Rules tell {networks} networks apart; from {TRIED} of those it is alike, the others were not tried."
+    );
+    let finding = Finding::warning(Cause::NotKnown, what).because(why);
+    first.findings.push(finding.advise(Advice::act(give(sender))));
+    first
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    first
 }
 
 fn who(sender: &Sender) -> &'static str {
@@ -169,15 +195,19 @@ fn who(sender: &Sender) -> &'static str {
 
 /// Nobody can say, since it hangs on an address that nobody gave.
 fn open(sender: &Sender, first: Explanation, what: String, why: String) -> Explanation {
-    let give = match sender.kind {
+    let finding = Finding::fault(Cause::NotKnown, what)
+        .because(why)
+        .advise(Advice::act(give(sender)));
+    no_answer(first, finding, who(sender))
+}
+
+/// How the address is given that is not known.
+fn give(sender: &Sender) -> &'static str {
+    match sender.kind {
         SenderKind::Pod => "give it: --from pod:IP, or --cluster-cidr, or Nodes with spec.podCIDR, or Pods",
         SenderKind::Node => "give the Node with its status.addresses, or --facts",
         SenderKind::Outside => "give it: --from IP",
-    };
-    let finding = Finding::fault(Cause::NotKnown, what)
-        .because(why)
-        .advise(Advice::act(give));
-    no_answer(first, finding, who(sender))
+    }
 }
 
 /// In place of an answer: what it depends on.

@@ -3,10 +3,13 @@
 use crate::causes::service as service_causes;
 use crate::finding::{Advice, Cause, Finding, subject};
 use crate::known::{Kind, Known};
+use crate::named;
 use crate::question::{From, Port, Question, To};
 use crate::stand_in;
 use crate::world::World;
+use model::object::{Service, ServicePort};
 use model::{Family, Protocol, ServiceName};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// Where a packet is sent.
@@ -41,6 +44,10 @@ pub enum Aim {
 /// What a question aims at.
 pub fn aim(world: &World, question: &Question) -> Aim {
     match &question.to {
+        To::Name(..) => match named::meant(world, question) {
+            Ok(meant) => aim(world, &meant.question),
+            Err(why) => nowhere(None, *why),
+        },
         To::Address(ip, port) => address(world, question, *ip, *port),
         To::NodePort(port) => node_port(world, question, *port),
         To::Service(name, port) => service(world, question, name, port.as_ref()),
@@ -96,7 +103,7 @@ fn node_port(world: &World, question: &Question, port: u16) -> Aim {
             .iter()
             .any(|known| known.kind == Kind::NodePort && known.port == port)
     };
-    let family = asked_family(question).or_else(|| Family::ALL.into_iter().find(has_it));
+    let family = asked_family(world, question).or_else(|| Family::ALL.into_iter().find(has_it));
     let family = family.unwrap_or(Family::V4);
     let primary = world.facts.node_ips.get(family).filter(|ip| !ip.is_loopback());
     let ip = primary.or_else(|| world.host_facts.primary_address(family));
@@ -111,12 +118,23 @@ fn node_port(world: &World, question: &Question, port: u16) -> Aim {
     address(world, question, ip, Some(port))
 }
 
-/// The family that the sender's address leaves.
-pub(crate) fn asked_family(question: &Question) -> Option<Family> {
-    match question.from {
-        From::Address(ip) | From::PodAddress(ip) => Some(Family::of(ip)),
-        _ => None,
-    }
+/// The family that the sender's addresses leave, where they leave one alone.
+pub(crate) fn asked_family(world: &World, question: &Question) -> Option<Family> {
+    let of_node = |name: &str| {
+        let node = world.snapshot.node(name);
+        node.map_or_else(Vec::new, |node| node.addresses.to_vec())
+    };
+    let addresses = match &question.from {
+        From::Address(ip) | From::PodAddress(ip) => vec![*ip],
+        From::Name(name) => match world.objects.addresses_of(name) {
+            none if none.is_empty() => of_node(&name.name),
+            some => some,
+        },
+        From::NamedNode(name) => of_node(name),
+        From::Pod | From::Node | From::Outside => Vec::new(),
+    };
+    let families: BTreeSet<Family> = addresses.into_iter().map(Family::of).collect();
+    families.first().copied().filter(|_| families.len() == 1)
 }
 
 fn service(world: &World, question: &Question, name: &ServiceName, port: Option<&Port>) -> Aim {
@@ -128,16 +146,21 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     }
     let service = world.snapshot.service(name).expect("asked for above");
     let of_family = |family: Family| *service.cluster_ips.get(family);
-    let asked = asked_family(question);
-    let family = asked.or_else(|| {
-        Family::ALL
-            .into_iter()
-            .find(|family| of_family(*family).is_some())
-    });
-    let Some(ip) = family.and_then(of_family) else {
-        return nowhere(Some(name), service_causes::no_address(world, name, asked));
+    let asked = asked_family(world, question);
+    // Pods ask at an address of the family that they are known to have, if there is one.
+    let families = || {
+        let all = Family::ALL.into_iter();
+        all.filter(|family| of_family(*family).is_some())
     };
-    let fits = |found: &&model::object::ServicePort| {
+    let is_pods = |family: &Family| question.from == From::Pod && !world.pod_networks(*family).is_empty();
+    let family = asked.or_else(|| families().find(is_pods).or(families().next()));
+    let Some(ip) = family.and_then(of_family) else {
+        return nowhere(
+            Some(name),
+            service_causes::no_address(world, name, question, asked),
+        );
+    };
+    let fits = |found: &&ServicePort| {
         question
             .protocol
             .is_none_or(|protocol| found.protocol == protocol)
@@ -155,12 +178,7 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     };
     let others = match port {
         Some(_) => Vec::new(),
-        None => service
-            .ports
-            .iter()
-            .filter(|other| Some(*other) != found)
-            .map(|other| format!("{}/{}", other.port, other.protocol))
-            .collect(),
+        None => found.map_or_else(Vec::new, |found| others_than(service, found)),
     };
     let protocol = question
         .protocol
@@ -170,6 +188,9 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     let known = all
         .into_iter()
         .find(|known| known.ip == Some(ip) && (known.port, known.protocol) == (number, protocol));
+    if let Some(owner) = known.as_ref().filter(|known| known.service != *name) {
+        return nowhere(Some(name), service_causes::of_another(name, owner));
+    }
     Aim::Packet(Target {
         at: SocketAddr::new(ip, number),
         protocol,
@@ -179,9 +200,17 @@ fn service(world: &World, question: &Question, name: &ServiceName, port: Option<
     })
 }
 
+/// The ports of a Service but for one, in words.
+pub(crate) fn others_than(service: &Service, one: &ServicePort) -> Vec<String> {
+    let others = service.ports.iter().filter(|other| *other != one);
+    others
+        .map(|other| format!("{}/{}", other.port, other.protocol))
+        .collect()
+}
+
 /// A Service that no object describes: by the comments of the host's rules.
 fn by_rules(world: &World, question: &Question, name: &ServiceName, port: Option<&Port>) -> Aim {
-    let family = asked_family(question);
+    let family = asked_family(world, question);
     let families = Family::ALL
         .into_iter()
         .filter(|one| family.is_none_or(|family| family == *one));

@@ -65,6 +65,16 @@ pub enum AddressesFrom {
     Node,
 }
 
+/// Whether anybody told by which networks kube-proxy tells pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodsTold {
+    /// A configuration did, be it that it names none.
+    #[default]
+    Yes,
+    /// No configuration was given: the defaults name none, and few clusters go by them.
+    No,
+}
+
 /// What was configured of node ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePortsConfig {
@@ -91,6 +101,8 @@ pub struct World {
     pub addresses_from: AddressesFrom,
     /// What was configured of node ports.
     pub node_ports: NodePortsConfig,
+    /// Whether anybody told by which networks pods are told.
+    pub pods_told: PodsTold,
     /// What traffic should do there.
     pub desired: PerFamily<Desired>,
     /// The proxy's mode.

@@ -2,7 +2,8 @@
 
 mod support;
 
-use explain::{Cause, explain};
+use explain::finding::Shown;
+use explain::{Cause, Severity, explain};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use support::{cases, words};
@@ -74,4 +75,35 @@ fn the_page_names_the_fields_that_advice_names() {
     }
     assert_eq!(wrong, BTreeSet::new());
     assert!(seen.len() >= 20, "only {seen:?} were looked at");
+}
+
+/// Whoever is told that slices are the matter is told how to look at them.
+#[test]
+fn what_slices_show_is_looked_at_in_slices() {
+    let mut seen = BTreeSet::new();
+    for case in cases("explain") {
+        for entry in case.entries.iter().filter(|entry| entry.command == "explain") {
+            let question = words::question(&entry.ask, &[]);
+            let answer = explain(&support::world(&case.on(entry), &question), &question);
+            let first = answer
+                .findings
+                .first()
+                .filter(|first| first.severity > Severity::Remark);
+            let Some(cause) = first
+                .map(|first| first.cause)
+                .filter(|cause| cause.shown() == Shown::Slices)
+            else {
+                continue;
+            };
+            seen.insert(cause.as_str());
+            let next = answer.next.join("\n");
+            assert!(
+                next.contains("kubectl get endpointslices"),
+                "{}: {}: {next}",
+                case.name,
+                cause.as_str()
+            );
+        }
+    }
+    assert!(seen.len() >= 8, "only {seen:?} were looked at");
 }

@@ -246,3 +246,169 @@ fn a_source_that_stays_the_same_is_not_told_as_rewritten() {
     assert!(!rewritten("node", "node:30080"));
     assert!(rewritten("203.0.113.9", "192.0.2.11:30080"));
 }
+
+/// Set-ups in which the Service has an external IP by its spec, and kube-proxy does not serve it: objects, configuration, the
+/// kind of finding, and parts of its words.
+fn not_served() -> Vec<(Vec<Value>, Value, &'static str, [&'static str; 2])> {
+    let claims =
+        |ip: &str| json!({"externalIPs": [ip], "ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
+    let of = |ip: &str| {
+        let mut objects = cluster(&claims(ip), &json!([]), POD);
+        objects[1]["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z".into();
+        objects
+    };
+    let mut first = service("basket", "10.96.8.9", &claims("198.51.100.60"), &json!([]));
+    first["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    vec![
+        (
+            [of("198.51.100.60"), vec![first]].concat(),
+            json!({}),
+            "claimed",
+            [
+                "198.51.100.60:80/TCP belongs to Service shop/basket",
+                "Service shop/cart claims it too",
+            ],
+        ),
+        (
+            of("198.51.100.60"),
+            json!({"featureGates": {"AllowServiceExternalIPs": false}}),
+            "external-ip-not-allowed",
+            [
+                "external IP 198.51.100.60 of Service shop/cart is not served",
+                "AllowServiceExternalIPs",
+            ],
+        ),
+        (
+            of("2001:db8:1::60"),
+            json!({}),
+            "no-address-of-family",
+            [
+                "external IP 2001:db8:1::60 of Service shop/cart is of IPv6",
+                "spec.ipFamilyPolicy",
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn an_address_that_is_not_served_is_named_with_why() {
+    for (mut objects, config, wanted, parts) in not_served() {
+        let facts = json!({"config": config});
+        let answer = ask_on(&objects, &facts, "outside", "shop/cart");
+        let words = told(&answer);
+        says(&answer, Reach::No, wanted);
+        for part in parts {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+        assert!(!words.contains("a cluster IP alone"), "{words}");
+        // Beside a way in that works it is a warning.
+        objects[1]["spec"]["ports"] = with_node_port(30080)["ports"].clone();
+        let answer = ask_on(&objects, &facts, "outside", "shop/cart");
+        says(&answer, Reach::Yes, wanted);
+    }
+}
+
+/// The nodes would serve the address, had another Service not had it before.
+#[test]
+fn a_load_balancers_address_that_another_service_has_is_told_as_that() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let ingress = json!([{"ip": "198.51.100.50"}]);
+    let mut objects = cluster(&spec, &ingress, POD);
+    objects[1]["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z".into();
+    let mut first = service("basket", "10.96.8.9", &spec, &ingress);
+    first["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    objects.extend([first, slice("basket", &["10.42.1.6"])]);
+    let answer = ask(&objects, "outside", "shop/cart");
+    says(&answer, Reach::No, "claimed");
+    assert_eq!(ask(&objects, "outside", "shop/basket").reach, Reach::Yes);
+}
+
+#[test]
+fn ways_in_that_are_too_many_are_counted_and_other_ports_are_told() {
+    let ips: Vec<String> = (1..=9).map(|last| format!("198.51.100.{last}")).collect();
+    let ports = json!([{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}, {"name": "https", "port": 443, "targetPort": 8443}]);
+    let spec = json!({"externalIPs": ips, "ports": ports, "type": "NodePort"});
+    let answer = ask(&cluster(&spec, &json!([]), POD), "outside", "shop/cart");
+    let words = told(&answer);
+    assert_eq!(answer.reach, Reach::Yes, "{words}");
+    for part in [
+        "and 3 more ways in, not looked at: external IP 198.51.100.8:80/TCP",
+        "node port 30080/TCP",
+        "no port was asked for; the Service has also 443/TCP",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let words = told(&ask(&cluster(&spec, &json!([]), POD), "outside", "shop/cart:80"));
+    assert!(!words.contains("no port was asked for"), "{words}");
+}
+
+/// Of the client's family, and not where the nodes serve the address.
+#[test]
+fn a_load_balancer_that_sees_the_traffic_itself_is_one_of_ip_mode_proxy() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let both =
+        json!([{"ip": "2001:db8:1::50", "ipMode": "Proxy"}, {"ip": "198.51.100.50", "ipMode": "Proxy"}]);
+    let answer = ask(&cluster(&spec, &both, POD), "198.51.100.7", "shop/cart");
+    let words = told(&answer);
+    says(&answer, Reach::NotOurs, "ip-mode-proxy");
+    assert!(words.contains("198.51.100.50 is a load balancer"), "{words}");
+    // Nodes serve the one address, and it is of the other family.
+    let mut dual = spec.clone();
+    dual["clusterIPs"] = json!(["10.96.8.10", "2001:db8:96::10"]);
+    let answer = ask(
+        &cluster(&dual, &json!([{"ip": "198.51.100.50", "ipMode": "VIP"}]), POD),
+        "2001:db8:ffff::7",
+        "shop/cart",
+    );
+    let words = told(&answer);
+    says(&answer, Reach::No, "no-address-of-family");
+    assert!(
+        words.contains("only load-balancer IP 198.51.100.50:80/TCP"),
+        "{words}"
+    );
+}
+
+/// Some give out the nodes' own addresses (klipper-lb of k3s): a client comes to the node that has the address.
+#[test]
+fn a_load_balancers_address_that_is_a_nodes_is_answered_by_that_node() {
+    let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": with_node_port(30080)["ports"]});
+    let ingress = json!([{"ip": "192.0.2.11"}, {"ip": "192.0.2.12"}]);
+    let mut objects = cluster(&spec, &ingress, POD);
+    objects.push(node("node-b", "192.0.2.12"));
+    objects[2]["endpoints"][0]["nodeName"] = "node-b".into();
+    for from in ["outside", "198.51.100.7"] {
+        for to in ["192.0.2.12:80", "192.0.2.12:30080"] {
+            let answer = ask(&objects, from, to);
+            assert_eq!(
+                (answer.reach, answer.node.as_str()),
+                (Reach::Yes, "node-b"),
+                "{}",
+                told(&answer)
+            );
+        }
+        let answer = ask(&objects, from, "192.0.2.11:80");
+        says(&answer, Reach::No, "no-local-endpoints");
+        // By name the first node's rules are asked, and those of the other are that node's to say.
+        let words = told(&ask(&objects, from, "shop/cart"));
+        assert!(
+            words.contains("load-balancer IP 192.0.2.12:80/TCP is an address of Node node-b, whose rules decide there: --node node-b"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn a_load_balancer_that_has_a_name_alone_serves_by_itself() {
+    let spec = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false});
+    let answer = ask(
+        &cluster(&spec, &json!([{"hostname": "lb.example"}]), POD),
+        "outside",
+        "shop/cart",
+    );
+    says(&answer, Reach::NotOurs, "ip-mode-proxy");
+    assert!(
+        told(&answer).contains("by its load balancer, lb.example"),
+        "{}",
+        told(&answer)
+    );
+}

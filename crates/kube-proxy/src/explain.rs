@@ -32,7 +32,8 @@ pub struct Args {
     /// Who sends: NAMESPACE/POD, an IP address, pod (any pod of the node), pod:IP, node, a Node's name, or outside.
     #[arg(long, value_name = "WHO", default_value = "pod")]
     from: From,
-    /// Where to: NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, node:NODEPORT, or the URL a client has.
+    /// Where to: NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], SERVICE[:PORT] as the sender's DNS has it, IP:PORT,
+    /// NODE:NODEPORT by a Node's name, node:NODEPORT, or the URL a client has.
     #[arg(long, value_name = "WHAT")]
     to: To,
     /// Transport protocol. Without it, the Service's.

@@ -66,7 +66,11 @@ impl NftLoop {
     }
 
     fn committed(&mut self, work: Work) {
-        let mut services = work.put_back;
+        let mut services = Vec::new();
+        for name in work.put_back {
+            // It may want something else by now: it is told of when that is in.
+            self.runs.queue.push(Rank::Rest, Item::Service(name));
+        }
         for settling in work.settlings {
             self.held.remember(&settling);
             self.taken_out(&settling);

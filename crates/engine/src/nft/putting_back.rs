@@ -1,5 +1,5 @@
 //! Many services were harmed at once, by a flushed set or a deleted table: what we know that they had is put back first, and
-//! only then is everything compared anew. To resolve every service of a large cluster takes seconds; to write what is known
+//! only then are they compared anew. To resolve every service of a large cluster takes seconds; to write what is known
 //! takes as long as the kernel takes.
 //!
 //! Invariant: what is held is not touched meanwhile, since the kernel is on its way to it. If a step fails it is not relied

@@ -6,7 +6,7 @@ use crate::known::Known;
 use crate::target::Target;
 use crate::world::World;
 use model::object::ServiceSkip;
-use model::{Family, NoteKind, ServiceName};
+use model::{Family, Note, NoteKind, ServiceName};
 use std::net::IpAddr;
 
 /// Why no Service serves this destination: the most telling reason first. Empty when one does.
@@ -139,9 +139,22 @@ fn pending(world: &World, ip: IpAddr) -> Option<Finding> {
 fn left_out(world: &World, target: &Target) -> Option<Finding> {
     let ip = target.at.ip();
     let printed = format!("{}/{}", target.at, target.protocol);
-    world.notes.iter().find_map(|note| match &note.kind {
-        NoteKind::Claimed { frontend, winner } if *frontend == printed => {
-            let what = format!("{frontend} belongs to Service {winner}, and {} claims it too", note.subject);
+    let is_it = |note: &&Note| match &note.kind {
+        NoteKind::Claimed { frontend, .. } => *frontend == printed,
+        NoteKind::ExternalIpNotAllowed { ip: external } => *external == ip,
+        _ => false,
+    };
+    world.notes.iter().find(is_it).and_then(not_its)
+}
+
+/// An address that a note says was left out, since another Service has it or it is not allowed.
+pub(crate) fn not_its(note: &Note) -> Option<Finding> {
+    match &note.kind {
+        NoteKind::Claimed { frontend, winner } => {
+            let what = format!(
+                "{frontend} belongs to Service {winner}, and {} claims it too",
+                note.subject
+            );
             Some(
                 Finding::fault(Cause::Claimed, what)
                     .because("Cluster IPs come before load-balancer IPs before external IPs; then the older Service has it.")
@@ -150,8 +163,11 @@ fn left_out(world: &World, target: &Target) -> Option<Finding> {
                     .advise(Advice::change(note.subject.clone(), "spec.externalIPs", "take another address or port")),
             )
         }
-        NoteKind::ExternalIpNotAllowed { ip: external } if *external == ip => {
-            let what = format!("external IP {ip} of {} is in no network of --external-ip-allowed-cidrs", note.subject);
+        NoteKind::ExternalIpNotAllowed { ip } => {
+            let what = format!(
+                "external IP {ip} of {} is in no network of --external-ip-allowed-cidrs",
+                note.subject
+            );
             Some(
                 Finding::fault(Cause::ExternalIpNotAllowed, what)
                     .because("kube-proxy was told which external IPs Services may have, and leaves out all others.")
@@ -164,7 +180,7 @@ fn left_out(world: &World, target: &Target) -> Option<Finding> {
             )
         }
         _ => None,
-    })
+    }
 }
 
 /// Another Service claims the address and port that this one has.

@@ -5,6 +5,7 @@
 //! than a note: the controller that writes slices looks the number up there.
 
 use super::endpoints::{Entry, Looked, of_slice};
+use super::keeper::{Keeper, keeper};
 use super::pods::{matches, of_pod, selector_words};
 use super::{count, listed, of_service, port_words};
 use crate::finding::{Advice, Cause, Finding};
@@ -13,6 +14,7 @@ use crate::world::World;
 use model::object::Slice;
 use model::{Protocol, ServiceName};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The target port's name is no port of the pods, as far as the controller looks.
 pub(super) fn target_port(
@@ -227,6 +229,58 @@ struct Told<'a> {
 }
 
 impl Looked<'_> {
+    /// Pods that are ready and listed, and not for this port: its target port is a name that they do not have.
+    pub(super) fn without_the_port(&self, entries: &[Entry<'_>]) -> Option<Finding> {
+        let objects = &self.world.objects;
+        let details = objects.services.get(self.service)?;
+        let mut ports = details.ports.iter();
+        let port = ports.find(|of| (of.name.as_str(), of.protocol) == (self.port_name, self.protocol))?;
+        let Target::Name(target) = &port.target else {
+            return None;
+        };
+        let has_it = |ip: IpAddr| entries.iter().any(|entry| entry.endpoint.ip == ip);
+        let slices = self.read().into_iter();
+        let kept = slices.filter(|slice| keeper(self.world, slice) == Keeper::Controller);
+        let ready = kept.flat_map(|slice| slice.endpoints.iter().map(move |endpoint| (slice, endpoint)));
+        let lacking: Vec<(&Slice, IpAddr)> = ready
+            .filter(|(_, endpoint)| endpoint.conditions.ready && !has_it(endpoint.ip))
+            .map(|(slice, endpoint)| (slice, endpoint.ip))
+            .collect();
+        let (slice, ip) = *lacking.first()?;
+        let usable = entries
+            .iter()
+            .filter(|entry| entry.endpoint.conditions.is_usable())
+            .count();
+        let what = format!(
+            "{} of {} of Service {} have no port {target:?}, which its targetPort names, and get no traffic",
+            lacking.len(),
+            count(lacking.len() + usable, "ready pod"),
+            self.service
+        );
+        let finding = Finding::warning(Cause::TargetPortName, what).about(of_service(self.service));
+        let finding = match objects.pod_behind(&slice.name, ip) {
+            Some(name) => {
+                let has = objects.pod(&name).map(|pod| {
+                    let ports = running(pod).flat_map(|of| &of.ports);
+                    ports.map(ToString::to_string).collect::<Vec<_>>()
+                });
+                let has = has.filter(|has| !has.is_empty()).map_or_else(
+                    || format!("Pod {} is one of them.", name.name),
+                    |has| format!("Pod {} has {}.", name.name, listed(&has, 4)),
+                );
+                finding.because(has).about(of_pod(&name))
+            }
+            None => finding
+                .because(format!("{ip} is one of them."))
+                .about(of_slice(slice)),
+        };
+        Some(finding.advise(Advice::change(
+            of_service(self.service),
+            "spec.ports[].targetPort",
+            "while pods name it differently, set it to the number that all of them listen on",
+        )))
+    }
+
     /// Endpoints that traffic reaches, at a port that their pods do not declare though they declare others.
     pub(crate) fn undeclared(&self, reached: &[&Entry<'_>]) -> Option<Finding> {
         let told: Vec<Told<'_>> = reached.iter().filter_map(|entry| self.told(entry)).collect();

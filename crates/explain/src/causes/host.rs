@@ -159,33 +159,41 @@ impl Sent<'_> {
 
     /// A program of the node listens on the node port, and hears nothing of what comes there.
     pub(crate) fn shadowed_socket(&self) -> Option<Finding> {
-        let known = self
-            .target
-            .known
-            .as_ref()
-            .filter(|known| known.kind == Kind::NodePort)?;
-        let sockets = self
-            .world
-            .host_facts
-            .listening
-            .iter()
-            .flatten()
-            .map(|of| &of.socket);
-        let mut same = sockets.filter(|socket| {
-            socket.protocol == known.protocol
-                && socket.address.port() == known.port
-                && !socket.address.ip().is_loopback()
+        let known = self.target.known.as_ref()?;
+        let is_here = match known.ip {
+            Some(ip) => known.kind != Kind::ClusterIp && self.world.is_local(ip),
+            None => true,
+        };
+        let sockets = self.world.host_facts.listening.iter().flatten();
+        let mut same = sockets.map(|of| &of.socket).filter(|socket| {
+            let ip = socket.address.ip();
+            let is_asked = known.ip.is_none_or(|at| ip.is_unspecified() || ip == at);
+            (socket.protocol, socket.address.port()) == (known.protocol, known.port)
+                && !ip.is_loopback()
+                && is_asked
         });
-        same.next()?;
+        same.next().filter(|_| is_here)?;
         let (port, protocol, name) = (known.port, known.protocol, &known.service);
-        let what = format!(
-            "a program of the node listens on {port}/{protocol} too, which is the node port of Service {name}"
-        );
+        let (whose, field, action) = match known.ip {
+            None => (
+                format!("the node port of Service {name}"),
+                "spec.ports[].nodePort",
+                "take a port that nothing listens on",
+            ),
+            Some(ip) => (
+                format!("a port of Service {name} at {ip}, an address of the node"),
+                "spec.externalIPs",
+                "take an address that is no node's, or a port that nothing listens on",
+            ),
+        };
+        let what = format!("a program of the node listens on {port}/{protocol} too, which is {whose}");
         Some(
             Finding::warning(Cause::SocketShadowed, what)
-                .because("What comes to the node port is translated before sockets are asked, so that program hears nothing from outside.")
+                .because(
+                    "What comes to it is translated before sockets are asked, so that program hears nothing from outside.",
+                )
                 .about(of_service(name))
-                .advise(Advice::change(of_service(name), "spec.ports[].nodePort", "take a port that nothing listens on")),
+                .advise(Advice::change(of_service(name), field, action)),
         )
     }
 

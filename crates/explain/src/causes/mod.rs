@@ -6,13 +6,17 @@ pub(crate) mod endpoints;
 pub(crate) mod foreign;
 pub(crate) mod gone;
 pub(crate) mod host;
+mod joined;
 pub(crate) mod keeper;
+pub(crate) mod network_policy;
 pub(crate) mod node_address;
 pub(crate) mod odd;
 pub(crate) mod pods;
 pub(crate) mod policy;
 pub(crate) mod reply;
 pub(crate) mod service;
+mod slices;
+mod workloads;
 
 pub(crate) use crate::finding::subject;
 use model::note::Subject;

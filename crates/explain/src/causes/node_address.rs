@@ -3,6 +3,7 @@
 use super::{address, listed, of_service, subject};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::{Kind, Known};
+use crate::stand_in;
 use crate::target::Target;
 use crate::world::{AddressesFrom, Mode, World};
 use model::{Family, NodePortTargets};
@@ -11,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 /// An address of a node, or a node port's number: is there such a node port, and is it served there?
 pub(super) fn node_port(world: &World, target: &Target, all: &[Known]) -> Option<Finding> {
     let ip = target.at.ip();
-    let is_own = world.is_local(ip);
+    let is_own = world.is_local(ip) || stand_in::is_nodes(world, ip);
     let node = world.snapshot.nodes().find(|node| node.addresses.contains(&ip));
     let node_ports: Vec<&Known> = all.iter().filter(|known| known.kind == Kind::NodePort).collect();
     let here = node_ports.iter().find(|known| known.port == target.at.port());
@@ -28,6 +29,9 @@ pub(super) fn node_port(world: &World, target: &Target, all: &[Known]) -> Option
             Some(node) if *node.name != *world.facts.name => of_other_node(world, known, ip, &node.name),
             _ => not_the_nodes(world, known, ip),
         });
+    }
+    if let Some(other) = of_other_family(world, target) {
+        return Some(other);
     }
     if let Some(other) = here {
         let what = format!(
@@ -48,6 +52,48 @@ pub(super) fn node_port(world: &World, target: &Target, all: &[Known]) -> Option
         );
     }
     Some(address::no_node_port(world, target, &node_ports))
+}
+
+/// The node port is there, for the other family alone.
+fn of_other_family(world: &World, target: &Target) -> Option<Finding> {
+    let (ip, number) = (target.at.ip(), target.at.port());
+    let family = Family::of(ip);
+    let other = Family::ALL.into_iter().find(|other| *other != family)?;
+    let known = world.known(other).into_iter().find(|known| {
+        (known.kind, known.port, known.protocol) == (Kind::NodePort, number, target.protocol)
+    })?;
+    let name = &known.service;
+    let served: Vec<String> = node_port_addresses(world, other)
+        .iter()
+        .map(|ip| SocketAddr::new(*ip, number).to_string())
+        .collect();
+    let elsewhere = served
+        .first()
+        .map(|_| Advice::act(format!("connect to {}", listed(&served, 3))));
+    let what =
+        format!("node port {number} of Service {name} is for {other} alone, and {ip} is an {family} address");
+    let (cause, why) = match (ip.is_loopback(), family) {
+        (true, Family::V6) => (
+            Cause::NodePortAddress,
+            "Node ports are never served on ::1, those of IPv6 neither.",
+        ),
+        (true, Family::V4) => (
+            Cause::NoAddressOfFamily,
+            "On ::1, where localhost leads to as well, node ports are never served: with IPv6 a node has none on its loopback.",
+        ),
+        (false, _) => (
+            Cause::NoAddressOfFamily,
+            "A node port is served in the families that the Service has cluster IPs of.",
+        ),
+    };
+    let finding = Finding::fault(cause, what).because(why).about(of_service(name));
+    let finding = finding.advise_all(elsewhere);
+    if ip.is_loopback() {
+        return Some(finding);
+    }
+    let action =
+        format!("in a dual-stack cluster set it to PreferDualStack, and add {family} to spec.ipFamilies");
+    Some(finding.advise(Advice::change(of_service(name), "spec.ipFamilyPolicy", action)))
 }
 
 /// The address is another node's, and that node's rules decide.

@@ -1,7 +1,7 @@
 //! What is odd about the endpoints that traffic reaches: terminating, unready, hinted, or written where nobody reads.
 
 use super::endpoints::{Entry, Looked};
-use super::{count, listed, of_service, pods, subject};
+use super::{count, listed, of_service, pods, subject, workloads};
 use crate::finding::{Advice, Cause, Finding};
 use crate::world::World;
 use model::{DesiredPort, ServiceName};
@@ -19,6 +19,8 @@ impl Looked<'_> {
         found.extend(self.unready_published(&reached));
         found.extend(self.hinted(port, &entries));
         found.extend(pods::not_in_slices(self.world, self.service, &entries));
+        found.extend(self.without_the_port(&entries));
+        found.extend(workloads::on_lost_nodes(self.world, self.service, &reached));
         found
     }
 

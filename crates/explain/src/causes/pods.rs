@@ -2,12 +2,13 @@
 //! of them.
 
 use super::endpoints::Entry;
-use super::{keeper, listed, of_service, subject};
+use super::{keeper, listed, of_service, subject, workloads};
 use crate::finding::{Advice, Cause, Finding};
 use crate::objects::{Labels, Pod, PodName};
 use crate::world::World;
 use model::ServiceName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Labels as `kubectl -l` takes them.
 pub(super) fn selector_words(selector: &Labels) -> String {
@@ -38,6 +39,9 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
     let selector = selector.unwrap_or_default();
     let words = selector_words(&selector);
     let look = Advice::act(format!("kubectl get pods -n {} -l {words}", service.namespace));
+    if let Some(without) = unlisted_workload(world, service, &selector) {
+        return without;
+    }
     let Some(pods) = &world.objects.pods else {
         return Finding::fault(Cause::NothingSelected, nothing)
             .because(format!(
@@ -51,14 +55,37 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
         .iter()
         .filter(|(name, _)| name.namespace == service.namespace)
         .collect();
-    let fitting: Vec<&(&PodName, &Pod)> = here.iter().filter(|(_, pod)| matches(&selector, pod)).collect();
-    if let Some((name, pod)) = fitting.first() {
+    let fitting: Vec<(&PodName, &Pod)> = here
+        .iter()
+        .copied()
+        .filter(|(_, pod)| matches(&selector, pod))
+        .collect();
+    let (over, alive): (Vec<_>, Vec<_>) = fitting.iter().partition(|(_, pod)| workloads::has_ended(pod));
+    if let Some((name, pod)) = alive.first() {
         return unlisted(service, &nothing, name, pod, look);
     }
+    if let Some(ended) = workloads::ended(service, &over, look.clone()) {
+        return ended;
+    }
+    unmatched(pods, service, &selector, look)
+}
+
+/// No pod of the namespace has the labels: which comes nearest, or where they are.
+fn unmatched(
+    pods: &BTreeMap<PodName, Pod>,
+    service: &ServiceName,
+    selector: &Labels,
+    look: Advice,
+) -> Finding {
+    let words = selector_words(selector);
+    let here: Vec<(&PodName, &Pod)> = pods
+        .iter()
+        .filter(|(name, _)| name.namespace == service.namespace)
+        .collect();
     let what = format!("the selector of Service {service} ({words}) matches no pod in its namespace");
     let mut finding = Finding::fault(Cause::NothingSelected, what).about(of_service(service));
-    let elsewhere = elsewhere(pods, &selector, service);
-    let near = nearest(&selector, &here).filter(|near| near.lacks < selector.len() || elsewhere.is_empty());
+    let elsewhere = elsewhere(pods, selector, service);
+    let near = nearest(selector, &here).filter(|near| near.lacks < selector.len() || elsewhere.is_empty());
     if let Some(Near { name, key, has, .. }) = near {
         let wanted = selector.get(&key).cloned().unwrap_or_default();
         finding.why = match has {
@@ -87,6 +114,16 @@ pub(super) fn selected(world: &World, service: &ServiceName, nothing: String) ->
             .because("A Service selects pods that have all of these labels; none comes near.")
             .advise(look),
     }
+}
+
+/// A Deployment or the like whose pods would be selected, where no pod is known to be.
+fn unlisted_workload(world: &World, service: &ServiceName, selector: &Labels) -> Option<Finding> {
+    let mut pods = world.objects.pods.iter().flatten();
+    let is_there = pods.any(|(name, pod)| name.namespace == service.namespace && matches(selector, pod));
+    if is_there {
+        return None;
+    }
+    workloads::without_pods(world, service, selector)
 }
 
 /// The pods of other namespaces that have the labels.
@@ -220,8 +257,11 @@ pub(super) fn state(world: &World, entry: &Entry<'_>) -> String {
     let trouble = world
         .objects
         .pod(&name)
-        .and_then(|pod| pod.trouble.first().cloned());
-    match trouble {
+        .and_then(|pod| pod.trouble.first().map(ToString::to_string));
+    // What its status says is old where its node does not answer.
+    let of_node = entry.endpoint.node.as_ref();
+    let of_node = of_node.and_then(|node| workloads::node_words(world, node));
+    match of_node.or(trouble) {
         Some(trouble) => format!("pod {} ({}; {trouble})", name.name, entry.state()),
         None => format!("pod {} at {ip} ({})", name.name, entry.state()),
     }
@@ -256,6 +296,13 @@ pub(super) fn look_at(world: &World, service: &ServiceName, entries: &[Entry<'_>
                     pod.namespace, pod.name
                 ),
             )];
+        }
+        let node = entries.first().and_then(|entry| entry.endpoint.node.as_ref());
+        let down = node.filter(|node| workloads::node_words(world, node).is_some());
+        if let Some(node) = down {
+            return vec![Advice::act(format!(
+                "see why its kubelet does not answer: kubectl describe node {node}; pods of a node that is gone are replaced after minutes, or once it is deleted"
+            ))];
         }
         return vec![Advice {
             object: Some(of_pod(&pod)),
@@ -301,9 +348,16 @@ pub(super) fn not_in_slices(world: &World, service: &ServiceName, entries: &[Ent
     let family = entries
         .first()
         .map(|entry| model::Family::of(entry.endpoint.ip))?;
+    // Those without this port are listed, too.
+    let slices = world.snapshot.slices_of(service);
+    let listed_ips: BTreeSet<IpAddr> = slices
+        .iter()
+        .flat_map(|slice| &slice.endpoints)
+        .map(|endpoint| endpoint.ip)
+        .collect();
     let is_listed = |pod: &Pod| {
         let mut ips = pod.ips.iter().filter(|ip| model::Family::of(**ip) == family);
-        ips.all(|ip| entries.iter().any(|entry| entry.endpoint.ip == *ip))
+        ips.all(|ip| listed_ips.contains(ip))
     };
     // By an address of another network, of which the pod's status does not tell.
     let is_listed_elsewhere = |name: &PodName, pod: &Pod| {

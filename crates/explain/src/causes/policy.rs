@@ -4,14 +4,15 @@ use super::endpoints::Looked;
 use super::{count, listed, of_service, subject};
 use crate::explanation::{Explanation, Reach};
 use crate::finding::{Advice, Cause, Finding};
-use crate::known::Kind;
+use crate::known::{Kind, Known};
 use crate::sender::{Sender, SenderKind, Whose};
 use crate::target::Target;
 use crate::world::World;
 use ipnet::IpNet;
-use model::{Admission, Policy, ServiceName};
+use model::address::parse_ip;
+use model::{Admission, Family, Note, NoteKind, Policy, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The field that says which policy holds for an address of this kind.
 fn policy_field(kind: Kind) -> &'static str {
@@ -22,14 +23,15 @@ fn policy_field(kind: Kind) -> &'static str {
 }
 
 /// Policy Local and no endpoint on this node: whose name does not fit, or who is where.
-pub(crate) fn no_local(looked: &Looked<'_>, kind: Kind) -> Vec<Finding> {
+pub(crate) fn no_local(looked: &Looked<'_>, known: &Known) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(node_name(looked.world, looked.service));
-    found.push(elsewhere(looked, kind));
+    found.push(elsewhere(looked, known));
     found
 }
 
-fn elsewhere(looked: &Looked<'_>, kind: Kind) -> Finding {
+fn elsewhere(looked: &Looked<'_>, known: &Known) -> Finding {
+    let kind = known.kind;
     let (world, name) = (looked.world, looked.service);
     let node = world.node_words();
     let entries = looked.entries();
@@ -72,10 +74,11 @@ fn elsewhere(looked: &Looked<'_>, kind: Kind) -> Finding {
             format!("spec.{field}"),
             match kind {
                 Kind::ClusterIp => "set it to Cluster, or run a pod of it on every node (DaemonSet)",
-                _ => "set it to Cluster (endpoints then see the node's address in place of the client's), or send to a node that \
-                      has an endpoint",
+                _ => "set it to Cluster (endpoints then see the node's address in place of the client's)",
             },
         ));
+    let names: Vec<&String> = nodes.keys().collect();
+    finding = finding.advise_all(send_to(looked, known, &names));
     let service = world.snapshot.service(name);
     if let Some(port) = service.and_then(|service| service.health_check_node_port) {
         finding = finding.advise(Advice::act(format!(
@@ -83,6 +86,35 @@ fn elsewhere(looked: &Looked<'_>, kind: Kind) -> Finding {
         )));
     }
     finding
+}
+
+/// The nodes that have endpoints, by the addresses at which clients outside come to them.
+fn send_to(looked: &Looked<'_>, known: &Known, nodes: &[&String]) -> Option<Advice> {
+    let address = |name: &&&String| {
+        let node = looked.world.snapshot.node(name)?;
+        let ip = node
+            .addresses
+            .iter()
+            .find(|ip| Family::of(**ip) == looked.family)?;
+        Some(match known.kind {
+            Kind::NodePort => format!("{} ({name})", SocketAddr::new(*ip, known.port)),
+            _ => format!("{name} ({ip})"),
+        })
+    };
+    let addresses: Vec<String> = nodes.iter().filter_map(|name| address(&name)).collect();
+    let all = listed(&addresses, 5);
+    match (known.kind, addresses.as_slice()) {
+        (Kind::ClusterIp, _) => None,
+        _ if nodes.is_empty() => None,
+        (_, []) => Some(Advice::act("send to a node that has an endpoint")),
+        (Kind::NodePort, _) => Some(Advice::act(format!(
+            "connect to a node that has an endpoint: {all}"
+        ))),
+        (_, _) => Some(Advice::act(format!(
+            "have the load balancer, or whatever routes {}, send to nodes that have an endpoint: {all}",
+            known.ip.map_or_else(String::new, |ip| ip.to_string())
+        ))),
+    }
 }
 
 /// Policy Local at a cluster IP, and not every node has an endpoint: what a client gets is its own node's doing.
@@ -168,6 +200,25 @@ pub(crate) fn admitted(
         let is_picked = (sender.kind, sender.whose) == (SenderKind::Outside, Whose::Taken);
         return (is_picked && !lets_all_in).then(|| for_some(name, ranges, at));
     }
+    if let Some((field, value)) = without_mask(world, name, client) {
+        let what = format!(
+            "{client} is in none of the loadBalancerSourceRanges of Service {name}: {field} is {value:?}, which is left out"
+        );
+        let net = IpNet::from(client);
+        return Some(
+            Finding::fault(Cause::SourceRange, what)
+                .because(format!(
+                    "A range is a network with its length. {}",
+                    dropped(ranges, at)
+                ))
+                .about(of_service(name))
+                .advise(Advice::change(
+                    of_service(name),
+                    "spec.loadBalancerSourceRanges",
+                    format!("write {net}, or the client's network"),
+                )),
+        );
+    }
     let is_given = sender.whose == Whose::Given;
     let who = match (sender.kind, is_given) {
         (SenderKind::Pod, false) => format!("a pod of {} (such as {client})", world.node_words()),
@@ -191,6 +242,23 @@ pub(crate) fn admitted(
                 add,
             )),
     )
+}
+
+/// A range that is the client's address and no network, so that it was left out: its field and value.
+fn without_mask<'a>(world: &'a World, name: &ServiceName, client: IpAddr) -> Option<(&'a str, &'a str)> {
+    let subject = of_service(name);
+    let notes: Vec<&Note> = world
+        .notes
+        .iter()
+        .filter(|note| note.subject == subject)
+        .collect();
+    notes.into_iter().find_map(|note| match &note.kind {
+        NoteKind::BadField { field, value, .. } => {
+            let is_it = field.starts_with("spec.loadBalancerSourceRanges") && parse_ip(value) == Some(client);
+            is_it.then_some((field.as_str(), value.as_str()))
+        }
+        _ => None,
+    })
 }
 
 fn dropped(ranges: &[IpNet], at: IpAddr) -> String {

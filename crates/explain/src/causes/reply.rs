@@ -4,7 +4,7 @@ use super::host::Sent;
 use super::{listed, of_service, subject};
 use crate::fate::{Fate, SourceFate};
 use crate::finding::{Advice, Cause, Finding};
-use crate::sender::SenderKind;
+use crate::sender::{SenderKind, Whose};
 use model::{DesiredPort, Family, LocalDetector, Origin, Policy};
 use std::net::SocketAddr;
 
@@ -121,7 +121,12 @@ impl Sent<'_> {
 
     /// Whether masquerading gives the packet the very address that it has: the node's own.
     fn keeps_its_source(&self, fate: &Fate) -> bool {
-        fate.source == SourceFate::ByKubeProxy(Some(self.sender.ip))
+        let is_some_node = (self.sender.kind, self.sender.whose) == (SenderKind::Node, Whose::MadeUp);
+        match fate.source {
+            SourceFate::ByKubeProxy(Some(to)) => to == self.sender.ip,
+            SourceFate::ByKubeProxy(None) => is_some_node,
+            SourceFate::Kept | SourceFate::ByOthers(_) => false,
+        }
     }
 
     /// A pod that kube-proxy takes for an outsider, since its address is not in the pods' network that it was told.

@@ -2,8 +2,9 @@
 
 use super::{listed, of_service, port_words};
 use crate::finding::{Advice, Cause, Finding};
+use crate::known::Known;
 use crate::objects::{ServiceDetails, Target};
-use crate::question::Port;
+use crate::question::{From, Port, Question};
 use crate::world::World;
 use model::object::{PROXY_NAME_LABEL, Service, ServiceSkip};
 use model::{Family, NoteKind, Protocol, ServiceName};
@@ -118,7 +119,12 @@ fn no_cluster_ip(world: &World, name: &ServiceName) -> Finding {
 }
 
 /// The Service has no address of the sender's family.
-pub(crate) fn no_address(world: &World, name: &ServiceName, asked: Option<Family>) -> Finding {
+pub(crate) fn no_address(
+    world: &World,
+    name: &ServiceName,
+    question: &Question,
+    asked: Option<Family>,
+) -> Finding {
     let service = world.snapshot.service(name);
     let asked = asked.unwrap_or(Family::V4);
     let has = |family: Family| service.and_then(|service| *service.cluster_ips.get(family));
@@ -130,13 +136,40 @@ pub(crate) fn no_address(world: &World, name: &ServiceName, asked: Option<Family
         "Service {name} has no {asked} cluster IP, only {}",
         listed(&others, 2)
     );
+    let client = match &question.from {
+        From::Name(name) => format!("{name} has {asked} addresses alone. "),
+        _ => String::new(),
+    };
+    let action =
+        format!("in a dual-stack cluster set it to PreferDualStack, and add {asked} to spec.ipFamilies");
     Finding::fault(Cause::NoAddressOfFamily, what)
-        .because("A client reaches it by an address of the family that it has.")
+        .because(format!("{client}A packet and its destination are of one family."))
         .about(of_service(name))
+        .advise(Advice::change(of_service(name), "spec.ipFamilyPolicy", action))
+        .advise(Advice::act(format!(
+            "otherwise the client needs an address of the family that the Service has ({})",
+            listed(&others, 2)
+        )))
+}
+
+/// The Service's cluster IP and port are another's.
+pub(crate) fn of_another(name: &ServiceName, owner: &Known) -> Finding {
+    let winner = &owner.service;
+    let what = format!(
+        "{} is that of Service {winner}, and {name} has the same",
+        owner.words()
+    );
+    Finding::fault(Cause::Claimed, what)
+        .because(format!(
+            "An address and port lead to one Service: clients of {name} reach {winner}. The API server gives out no address twice; \
+             objects that were restored or copied with theirs can have one of others."
+        ))
+        .about(of_service(name))
+        .about(of_service(winner))
         .advise(Advice::change(
             of_service(name),
-            "spec.ipFamilyPolicy",
-            format!("in a dual-stack cluster set PreferDualStack, and add {asked} to spec.ipFamilies"),
+            "spec.clusterIP",
+            "create the Service anew without clusterIP and clusterIPs",
         ))
 }
 

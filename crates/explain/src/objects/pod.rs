@@ -74,6 +74,8 @@ pub struct Pod {
     pub is_terminating: bool,
     /// Whether it uses the node's network.
     pub host_network: bool,
+    /// `spec.dnsPolicy`, as written.
+    pub dns_policy: String,
     /// Its containers, those that start it included.
     pub containers: Vec<Container>,
     /// Why it is not ready, as its status says: containers that wait or ended, readiness gates; empty when it says nothing.
@@ -107,6 +109,16 @@ impl Pod {
     /// Whether it has an address in any of its networks.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.ips.contains(&ip) || self.further_ips.contains(&ip)
+    }
+
+    /// Whether it asks the DNS servers of its node, which know no Services.
+    pub fn asks_nodes_dns(&self) -> bool {
+        match self.dns_policy.as_str() {
+            "Default" => true,
+            // What a pod has that says nothing, and what the kubelet makes Default for pods of the node's network.
+            "" | "ClusterFirst" => self.host_network,
+            _ => false,
+        }
     }
 
     /// The readiness gate alone that keeps it from being ready, when its containers are.
@@ -145,6 +157,7 @@ pub(super) fn read(object: &Value) -> Pod {
         is_ready: ready.is_some_and(|condition| text(condition, "/status") == "True"),
         is_terminating: !text(object, "/metadata/deletionTimestamp").is_empty(),
         host_network: is_true(object, "/spec/hostNetwork"),
+        dns_policy: text(object, "/spec/dnsPolicy").to_owned(),
         containers: apps.chain(starting).collect(),
         trouble: trouble(object, ready),
     }
@@ -187,25 +200,12 @@ fn container(value: &Value, kind: ContainerKind) -> Container {
 /// Why a pod is not ready, as its status says.
 fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
     let mut found = Vec::new();
-    let statuses = list(pod, "/status/initContainerStatuses").iter();
-    for status in statuses.chain(list(pod, "/status/containerStatuses")) {
-        let name = text(status, "/name");
-        let waiting = text(status, "/state/waiting/reason");
-        let ended = text(status, "/state/terminated/reason");
-        let never_ready = !is_true(status, "/ready");
-        let mut told = |words| found.push(Trouble::Told(words));
-        match (waiting, ended) {
-            ("", "") if never_ready && status.pointer("/state/running").is_some() => {
-                told(format!("container {name} runs and its readiness probe fails"));
-            }
-            ("", "") => {}
-            ("", ended) if never_ready && ended != "Completed" => {
-                told(format!("container {name} ended: {ended}"));
-            }
-            ("", _) => {}
-            (waiting, _) => told(format!("container {name} waits: {waiting}")),
-        }
-    }
+    found.extend(unscheduled(pod).map(Trouble::Told));
+    found.extend(ended(pod).map(Trouble::Told));
+    let starting = list(pod, "/status/initContainerStatuses").iter();
+    found.extend(starting.filter_map(|status| of_container(status, kind_of(pod, text(status, "/name")))));
+    let serving = list(pod, "/status/containerStatuses").iter();
+    found.extend(serving.filter_map(|status| of_container(status, ContainerKind::App)));
     let gates = list(pod, "/spec/readinessGates").iter();
     found.extend(gates.filter_map(|gate| closed_gate(pod, text(gate, "/conditionType"))));
     let message = ready.map_or("", |ready| text(ready, "/message"));
@@ -213,6 +213,68 @@ fn trouble(pod: &Value, ready: Option<&Value>) -> Vec<Trouble> {
         found.push(Trouble::Told(message.to_owned()));
     }
     found
+}
+
+/// What kind one of the `initContainers` is.
+fn kind_of(pod: &Value, name: &str) -> ContainerKind {
+    let mut all = list(pod, "/spec/initContainers").iter();
+    let spec = all.find(|one| text(one, "/name") == name);
+    match spec.map(|spec| text(spec, "/restartPolicy")) {
+        Some("Always") => ContainerKind::Sidecar,
+        _ => ContainerKind::Init,
+    }
+}
+
+/// What keeps a container from being ready, as its status says.
+fn of_container(status: &Value, kind: ContainerKind) -> Option<Trouble> {
+    let name = text(status, "/name");
+    let waiting = text(status, "/state/waiting/reason");
+    let ended = text(status, "/state/terminated/reason");
+    let is_ready = is_true(status, "/ready");
+    let runs = status.pointer("/state/running").is_some();
+    let is_starting = status.pointer("/started") == Some(&Value::Bool(false));
+    let before = match text(status, "/lastState/terminated/reason") {
+        "" | "Completed" | "Error" => String::new(),
+        reason => format!(" (it ended before: {reason})"),
+    };
+    let words = match (waiting, ended, kind) {
+        // Those that start the pod end when they are done; they have no probes.
+        ("", "", ContainerKind::Init) if runs => {
+            format!(
+                "container {name} of initContainers has not ended yet, and the others start after it{before}"
+            )
+        }
+        ("", "", _) if !is_ready && runs && is_starting => {
+            format!("container {name} runs and its startup probe has not succeeded yet{before}")
+        }
+        ("", "", _) if !is_ready && runs => {
+            format!("container {name} runs and its readiness probe fails{before}")
+        }
+        ("", "", _) | ("", "Completed", ContainerKind::Init) => return None,
+        ("", ended, _) if !is_ready && ended != "Completed" => format!("container {name} ended: {ended}"),
+        ("", _, _) => return None,
+        (waiting, _, _) => format!("container {name} waits: {waiting}{before}"),
+    };
+    Some(Trouble::Told(words))
+}
+
+/// That no node takes the pod, and why.
+fn unscheduled(pod: &Value) -> Option<String> {
+    let mut conditions = list(pod, "/status/conditions").iter();
+    let scheduled = conditions.find(|one| text(one, "/type") == "PodScheduled")?;
+    let is_open = text(scheduled, "/status") == "False";
+    let told = [text(scheduled, "/message"), text(scheduled, "/reason")];
+    let why = told.into_iter().find(|told| !told.is_empty()).unwrap_or_default();
+    is_open.then(|| format!("no node takes it: {}", why.trim_end_matches('.')))
+}
+
+/// Why a pod as a whole has ended, such as Evicted.
+fn ended(pod: &Value) -> Option<String> {
+    let reason = some_text(pod, "/status/reason")?;
+    Some(match text(pod, "/status/message").trim_end_matches(['.', ' ']) {
+        "" => reason,
+        message => format!("{reason}: {message}"),
+    })
 }
 
 /// A readiness gate that keeps the pod from being ready, with the reason that its owner gives.

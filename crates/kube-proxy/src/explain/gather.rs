@@ -3,7 +3,7 @@
 use super::Sources;
 use crate::input::{CONFIG_MAP, dumps, read_manifests};
 use anyhow::{Context as _, Result, bail};
-use explain::{From, HostFacts, Parts, Question, To};
+use explain::{From, HostFacts, Objects, Parts, Question, To};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -71,14 +71,21 @@ pub(crate) fn read_facts(path: &Path) -> Result<HostFacts> {
     HostFacts::read(&document).with_context(|| format!("--facts {}", path.display()))
 }
 
-/// What is read of namespaces alone: their Pods, the Endpoints object of the Service, and kube-proxy's configuration.
+/// What is read of namespaces alone: their Pods and `NetworkPolicies`, the Endpoints object of the Service, and kube-proxy's
+/// configuration.
 fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Vec<(String, &'static str)> {
     let mut namespaces = BTreeSet::new();
     let mut more = Vec::new();
     let service = match &question.to {
-        To::Service(name, _) => Some((name.namespace.to_string(), name.name.to_string())),
         To::Address(ip, _) => owner(documents, &ip.to_string()),
-        To::NodePort(_) => None,
+        To::Service(..) | To::Name(..) | To::NodePort(_) => {
+            let mut objects = Objects::default();
+            for document in documents {
+                objects.take(document);
+            }
+            let service = question.service(&objects);
+            service.map(|name| (name.namespace.to_string(), name.name.to_string()))
+        }
     };
     if let Some((namespace, name)) = service {
         more.push((
@@ -90,11 +97,16 @@ fn more_paths(sources: &Sources, question: &Question, documents: &[Value]) -> Ve
     if let From::Name(pod) = &question.from {
         namespaces.insert(pod.namespace.to_string());
     }
-    more.extend(
-        namespaces
-            .iter()
-            .map(|namespace| (format!("/api/v1/namespaces/{namespace}/pods"), "Pod")),
-    );
+    for namespace in &namespaces {
+        more.push((format!("/api/v1/namespaces/{namespace}/pods"), "Pod"));
+        more.push((
+            format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"),
+            "NetworkPolicy",
+        ));
+        for (plural, kind) in [("deployments", "Deployment"), ("statefulsets", "StatefulSet")] {
+            more.push((format!("/apis/apps/v1/namespaces/{namespace}/{plural}"), kind));
+        }
+    }
     if sources.cluster.settings.config.is_none() {
         more.push((CONFIG_MAP.to_owned(), "ConfigMap"));
     }
