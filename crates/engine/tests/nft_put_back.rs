@@ -107,13 +107,23 @@ fn a_flushed_set_is_put_back_step_by_step_and_at_once() {
 }
 
 #[test]
-fn a_table_that_went_is_filled_with_what_was_held() {
+fn a_table_that_went_is_filled_with_what_was_held_and_names_services_as_before() {
     let (cluster, mut rig) = many_services();
+    let comments = |rig: &OwnTableRig| {
+        let elements = &rig.tables.table(Family::V4).unwrap().elements;
+        let commented = elements
+            .iter()
+            .filter_map(|(key, element)| Some((key.clone(), element.comment.clone()?)));
+        commented.collect::<Vec<_>>()
+    };
+    let before = comments(&rig);
+    assert!(before.len() > MANY / 2, "{before:?}");
     let begun = rig.now;
     rig.stranger(Family::V4, |table| *table = None);
     // The reading, the table, and all services of the family.
     let effects = effects_until_whole(&mut rig, &cluster);
     assert!(effects <= MANY / 3 + 4, "{effects} effects");
+    assert_eq!(comments(&rig), before);
     assert!(
         rig.now < begun + Duration::from_millis(500),
         "{:?}",

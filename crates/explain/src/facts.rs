@@ -33,7 +33,7 @@ pub use read::BadFacts;
 
 use ipnet::IpNet;
 use model::Family;
-use path::{Host, HostInterface, LocalAddresses, Route, Socket};
+use path::{Host, HostInterface, IpSets, LocalAddresses, Route, Socket};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -49,6 +49,8 @@ pub struct HostFacts {
     pub hostname: Option<String>,
     /// Its interfaces and their addresses.
     pub interfaces: Vec<InterfaceFacts>,
+    /// Its sets of `ipset`, as far as they are known. They come with rules, and are not written among facts.
+    pub sets: IpSets,
     /// Its routes; `None` when not known.
     pub routes: Option<Vec<RouteFacts>>,
     /// Sysctls by name, with dots.
@@ -239,6 +241,7 @@ impl HostFacts {
             .routes
             .as_ref()
             .map(|routes| routes.iter().filter(main).map(|of| of.route.clone()).collect());
+        host.sets = self.sets.clone();
         host.sockets = self
             .listening
             .as_ref()

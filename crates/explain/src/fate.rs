@@ -95,11 +95,18 @@ pub struct RuleLine {
     pub comment: Option<String>,
 }
 
+/// Whether a chain's name is one of kube-proxy's or the kubelet's. Kube-router's, which k3s has for network policies, begin
+/// like these.
+pub(crate) fn is_of_kubernetes(chain: &str) -> bool {
+    const OTHERS: [&str; 3] = ["KUBE-ROUTER", "KUBE-POD-FW", "KUBE-NWPLCY"];
+    chain.starts_with("KUBE-") && !OTHERS.iter().any(|prefix| chain.starts_with(prefix))
+}
+
 impl RuleLine {
     /// Whether kube-proxy wrote it, by the name of its chain. The kubelet's KUBE-FIREWALL is nobody's fault of ours.
     pub fn is_ours(&self) -> bool {
         let is_native = self.table.split_once(' ').map(|(_, name)| name) == Some(nftables::names::TABLE);
-        (self.chain.starts_with("KUBE-") || is_native) && self.number.is_some()
+        (is_of_kubernetes(&self.chain) || is_native) && self.number.is_some()
     }
 
     /// What it does, without what it matches: `-j KUBE-SVC-...`. Policies whole.

@@ -25,6 +25,7 @@ pub mod objects;
 mod outcome;
 mod outside;
 pub mod page;
+mod policy;
 pub mod question;
 pub mod screen;
 mod seen_from;

@@ -272,3 +272,40 @@ fn nothing_known_is_nothing_said_and_not_healthy() {
     assert!(report.is_blind());
     assert!(screen::headline(&report).starts_with("NOT EXAMINED"));
 }
+
+/// Rules alone are what most people have at hand: what they show is found, and what they do not show is no fault.
+#[test]
+fn without_facts_healthy_hosts_have_nothing_to_report_and_what_drops_pods_is_found() {
+    let mut found = 0;
+    for case in cases("doctor").into_iter().chain(cases("cases")) {
+        let of_doctor = case.entries.iter().filter(|entry| entry.command == "doctor");
+        for entry in of_doctor {
+            let mut files = variants(&case, entry).remove(0);
+            files.retain(|file| !file.starts_with("node") && !file.starts_with('`'));
+            if files.is_empty() {
+                continue;
+            }
+            let report = examine(&patient(&case.folder, &files));
+            let told: Vec<&str> = real(&report)
+                .iter()
+                .map(|finding| finding.cause.as_str())
+                .collect();
+            let expected = entry.expect.to_string();
+            // Which addresses pods of this host have, rules alone do not tell.
+            if expected.contains("iprange") {
+                continue;
+            }
+            if entry.expect["findings"] == json!([]) {
+                assert_eq!(told, Vec::<&str>::new(), "{} {files:?}", case.name);
+            } else if entry.command == "doctor" && expected.contains("FORWARD") {
+                assert!(
+                    told.contains(&"pod-traffic-dropped"),
+                    "{} {files:?}: {told:?}",
+                    case.name
+                );
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 2, "only {found} hosts whose FORWARD drops were found");
+}

@@ -219,3 +219,145 @@ fn what_keeps_a_packet_from_kube_proxys_rules_is_named_before_the_rules_are_blam
     };
     assert_eq!(asked(dropped, pod, cluster_ip), ("foreign-rule", Reach::No));
 }
+
+/// A healthy host with a policy that drops.
+fn with_policy(table: &str, chain: &str) -> Host {
+    let policy = format!(":{chain} DROP [0:0]\n");
+    let healthy = Host::healthy();
+    match table {
+        "filter" => Host {
+            filter: format!("{policy}{}", healthy.filter).leak(),
+            ..healthy
+        },
+        "mangle" => Host {
+            mangle: policy.leak(),
+            ..healthy
+        },
+        other => Host {
+            mangle: format!("COMMIT\n*{other}\n{policy}").leak(),
+            ..healthy
+        },
+    }
+}
+
+#[test]
+fn a_policy_that_drops_what_the_host_sends_is_named_with_its_own_table_and_chain() {
+    for (table, chain) in [
+        ("filter", "OUTPUT"),
+        ("mangle", "OUTPUT"),
+        ("mangle", "POSTROUTING"),
+        ("raw", "OUTPUT"),
+    ] {
+        let report = with_policy(table, chain).report();
+        let mut all = report.findings.iter();
+        let found = all.find(|finding| finding.cause.as_str() == "host-traffic-dropped");
+        let told = format!("{:?}", found.expect("it is found"));
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        assert!(told.contains(&format!("iptables -t {table} -")), "{told}");
+    }
+}
+
+/// A policy may be in any table; what would accept packets is a rule of that table and chain.
+#[test]
+fn a_policy_that_drops_is_named_with_its_own_table_and_chain() {
+    for (table, chain) in [
+        ("filter", "FORWARD"),
+        ("mangle", "PREROUTING"),
+        ("mangle", "FORWARD"),
+        ("mangle", "POSTROUTING"),
+        ("raw", "PREROUTING"),
+        ("security", "FORWARD"),
+    ] {
+        let host = with_policy(table, chain);
+        let of_table = match table {
+            "filter" => String::new(),
+            other => format!("-t {other} "),
+        };
+        let report = host.report();
+        let first = report.findings.first().expect("it is found");
+        let advice = first.advice.iter().map(|advice| advice.action.as_str());
+        let told: String = [&*first.what, &*first.why].into_iter().chain(advice).collect();
+        assert_eq!(
+            first.cause.as_str(),
+            "pod-traffic-dropped",
+            "{table} {chain}: {told}"
+        );
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        let accepts = format!("iptables {of_table}-A {chain} -s ");
+        assert!(told.contains(&accepts), "{table} {chain}: {told}");
+        let answer = host.answer("10.244.1.254", "shop/cart");
+        let told = format!("{:?}", answer.findings);
+        assert!(told.contains(&format!("policy of {table} {chain}")), "{told}");
+        assert!(told.contains(&accepts), "{table} {chain}: {told}");
+    }
+}
+
+/// Sources by a range or a set: what is known decides, and what a set holds is not known.
+#[test]
+fn sources_by_a_range_decide_and_those_of_a_set_are_left_open() {
+    let with = |rule: &str| {
+        let filter = format!("-A FORWARD {rule} -j DROP\n{}", Host::healthy().filter);
+        Host {
+            filter: filter.leak(),
+            ..Host::healthy()
+        }
+    };
+    for (rule, is_stopped) in [
+        ("-m iprange --src-range 10.244.1.200-10.244.1.255", Some(true)),
+        ("-m iprange ! --src-range 10.244.1.200-10.244.1.255", Some(false)),
+        ("-m iprange --src-range 10.244.1.0-10.244.1.9", Some(false)),
+        ("-m iprange --dst-range 10.244.2.0-10.244.2.20", Some(true)),
+        (
+            "-m iprange --src-range 10.244.1.0-10.244.1.255 --dst-range 10.244.2.0-10.244.2.20",
+            Some(true),
+        ),
+        ("-m set --match-set blocked src", None),
+        ("-m set ! --match-set allowed src", None),
+        ("-m set --match-set blocked src,dst", None),
+    ] {
+        let host = with(rule);
+        let told = host.told();
+        let answer = host.answer("10.244.1.254", "shop/cart");
+        let words = format!("{:?}", answer.findings);
+        match is_stopped {
+            Some(true) => {
+                assert_eq!(told.first().copied(), Some("pod-traffic-dropped"), "{rule}");
+                assert_eq!(answer.reach, Reach::No, "{rule}: {words}");
+            }
+            Some(false) => {
+                assert_eq!(told, NONE, "{rule}");
+                assert_eq!(
+                    (answer.reach, answer.findings.len()),
+                    (Reach::Yes, 0),
+                    "{rule}: {words}"
+                );
+            }
+            None => {
+                assert_eq!(told, NONE, "{rule}");
+                assert_eq!(answer.reach, Reach::Yes, "{rule}: {words}");
+                assert!(words.contains("hangs on what nobody told"), "{rule}: {words}");
+            }
+        }
+    }
+}
+
+/// A rule may be about the addresses of some pods: those that rules send to are tried, too.
+#[test]
+fn what_drops_some_pods_only_is_found_where_their_addresses_are_known() {
+    let told = |range: &str| {
+        let healthy = Host::healthy();
+        let local = "-A KUBE-SEP-LOCAL -p tcp -m tcp -j DNAT --to-destination 10.244.1.5:8080\n";
+        Host {
+            nat: format!("{}{local}", healthy.nat).leak(),
+            filter: format!(
+                "-A FORWARD -m iprange --src-range {range} -j DROP\n{}",
+                healthy.filter
+            )
+            .leak(),
+            ..healthy
+        }
+        .told()
+    };
+    assert_eq!(told("10.244.1.2-10.244.1.99"), ["pod-traffic-dropped"]);
+    assert_eq!(told("10.244.1.100-10.244.1.110"), NONE);
+}

@@ -132,6 +132,17 @@ fn by_ip(slice: &Slice) -> BTreeMap<IpAddr, &SliceEndpoint> {
     slice.endpoints.iter().map(|one| (one.ip, one)).collect()
 }
 
+/// An endpoint's state in a word that programs read. Stable.
+pub(crate) fn state_kind(endpoint: &SliceEndpoint) -> &'static str {
+    let conditions = endpoint.conditions;
+    match (conditions.ready, conditions.serving, conditions.terminating) {
+        (true, _, _) => "ready",
+        (false, true, true) => "serving-while-terminating",
+        (false, false, true) => "terminating",
+        (false, _, false) => "not-ready",
+    }
+}
+
 /// An endpoint's state in a word or two.
 pub(crate) fn state(endpoint: &SliceEndpoint) -> &'static str {
     let conditions = endpoint.conditions;

@@ -5,10 +5,10 @@ use crate::counted::Counted;
 use crate::difference;
 use crate::notes::{Noted, by_service, name_of};
 use crate::request::AboutWorld;
+use crate::state::{State, amounts};
 use crate::{service, way};
 use explain::World;
-use model::object::{Conditions, Service, ServiceSkip, Slice};
-use model::resolve::endpoints::listed;
+use model::object::{Service, ServiceSkip};
 use model::{Family, ServiceName, Severity};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,41 +42,6 @@ pub struct Explored {
     rows: Vec<Row>,
 }
 
-/// What a Service's endpoints amount to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    /// No endpoint that could be used, on any port.
-    Failing,
-    /// Only endpoints that serve while they end.
-    Ending,
-    /// Some endpoint is not ready, or some port has none.
-    Partly,
-    /// Every endpoint is ready.
-    Ready,
-    /// No proxy's part.
-    NotServed,
-}
-
-impl State {
-    const ALL: [State; 5] = [
-        State::Failing,
-        State::Ending,
-        State::Partly,
-        State::Ready,
-        State::NotServed,
-    ];
-
-    fn word(self) -> &'static str {
-        match self {
-            State::Failing => "failing",
-            State::Ending => "ending",
-            State::Partly => "partly",
-            State::Ready => "ready",
-            State::NotServed => "not-served",
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Row {
     name: ServiceName,
@@ -86,6 +51,16 @@ struct Row {
     notes: Noted,
     /// What searching looks through, in lower case.
     text: String,
+}
+
+impl Row {
+    /// The state, and whether something is to be looked at though all are ready.
+    fn kind(&self) -> &'static str {
+        match self.state {
+            State::Ready if self.notes.warnings > 0 => "ready-with-notes",
+            state => state.word(),
+        }
+    }
 }
 
 impl Explored {
@@ -115,7 +90,7 @@ impl Explored {
                 None => Answer::refused(404, &format!("there is no Service {name}")),
             },
             AboutWorld::Notes { words, limit } => Answer::json(&self.notes(words, *limit)),
-            AboutWorld::Path(question) => Answer::json(&way::json(&explain::explain(&self.world, question))),
+            AboutWorld::Path(question) => Answer::json(&way::of_question(&self.world, question)),
         }
     }
 
@@ -181,6 +156,7 @@ impl Explored {
             "addresses": addresses(service).iter().map(ToString::to_string).collect::<Vec<_>>(),
             "ports": difference::ports(service),
             "state": row.state.word(),
+            "kind": row.kind(),
             "ready": row.ready,
             "endpoints": row.endpoints,
             "notes": row.notes.all,
@@ -253,20 +229,7 @@ pub(crate) fn skip_words(skip: ServiceSkip) -> &'static str {
 
 fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, Noted>) -> Row {
     let slices = world.snapshot.slices_of(&service.name);
-    let has_address = |family: &Family| service.cluster_ips.get(*family).is_some();
-    let has_slice = |family: &Family| slices.iter().any(|slice| slice.family == Some(*family));
-    let mut families: Vec<Family> = Family::ALL.into_iter().filter(has_address).collect();
-    if families.is_empty() {
-        let of_slices = Family::ALL.into_iter().find(has_slice);
-        families.push(of_slices.unwrap_or(Family::V4));
-    }
-    // Of a dual-stack Service's pods each is in both families: the family that fares worse tells.
-    let found = families
-        .iter()
-        .map(|family| amounts(world, service, &slices, *family));
-    let worst = found
-        .min_by_key(|found| found.state)
-        .expect("one family at least");
+    let worst = amounts(world, service, &slices);
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     Row {
         state: worst.state,
@@ -275,50 +238,6 @@ fn row(world: &World, service: &Service, notes: &BTreeMap<ServiceName, Noted>) -
         notes: notes.get(&service.name).copied().unwrap_or_default(),
         text: text(service, &endpoints.map(|endpoint| endpoint.ip).collect()),
         name: service.name.clone(),
-    }
-}
-
-/// What the endpoints of one family amount to.
-struct Amounts {
-    state: State,
-    ready: usize,
-    endpoints: usize,
-}
-
-fn amounts(world: &World, service: &Service, slices: &[&Slice], family: Family) -> Amounts {
-    let mut all: BTreeMap<IpAddr, Conditions> = BTreeMap::new();
-    let mut usable_ports = 0;
-    let mut ready_ports = 0;
-    for port in &service.ports {
-        let found = listed(port, slices, family, &world.facts).endpoints;
-        ready_ports += usize::from(found.iter().any(|one| one.conditions.ready));
-        usable_ports += usize::from(found.iter().any(|one| one.conditions.is_usable()));
-    }
-    for slice in slices.iter().filter(|slice| slice.family == Some(family)) {
-        for endpoint in &slice.endpoints {
-            let known = all.entry(endpoint.ip).or_insert(endpoint.conditions);
-            if endpoint.conditions.ready {
-                *known = endpoint.conditions;
-            }
-        }
-    }
-    let ready = all.values().filter(|conditions| conditions.ready).count();
-    // publishNotReadyAddresses says ready of all.
-    let serving = all
-        .values()
-        .filter(|conditions| conditions.ready && conditions.serving)
-        .count();
-    let state = match () {
-        () if service.skipped.is_some() => State::NotServed,
-        () if usable_ports == 0 => State::Failing,
-        () if ready_ports == 0 => State::Ending,
-        () if serving < all.len() || ready_ports < service.ports.len() => State::Partly,
-        () => State::Ready,
-    };
-    Amounts {
-        state,
-        ready,
-        endpoints: all.len(),
     }
 }
 

@@ -16,6 +16,7 @@ mod notes;
 mod request;
 mod rules;
 mod service;
+mod state;
 mod table;
 mod way;
 

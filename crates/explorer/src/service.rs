@@ -45,6 +45,7 @@ pub(crate) fn json(world: &World, name: &ServiceName, counted: Option<&[Counted]
         "endpoints_total": endpoints.len(),
         "endpoints": endpoints.into_iter().take(MOST_ENDPOINTS).collect::<Vec<_>>(),
         "notes": notes,
+        "seen_from": way::seen_from(world),
         "rules_are": way::rules_word(world.rules),
         "rules": rules::json(world, name),
     }))
@@ -184,6 +185,7 @@ fn endpoint_json(world: &World, listed: &Listed<'_>) -> Value {
         "address": endpoint.ip.to_string(),
         "ports": ports,
         "state": difference::state(endpoint),
+        "kind": difference::state_kind(endpoint),
         "node": endpoint.node.as_deref(),
         "here": here,
         "pod": pod.map(ToString::to_string),

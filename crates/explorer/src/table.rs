@@ -164,7 +164,7 @@ impl Row<'_> {
             Route::Reject(reason) => return ended("refused", &self.reason(reason)),
             Route::Drop(reason) => return ended("dropped", &self.reason(reason)),
         };
-        json!({ "ends": "endpoints", "endpoints": count, "masquerade": masquerade, "reason": self.reason(reason) })
+        json!({ "ends": "endpoints", "kind": "endpoints", "endpoints": count, "masquerade": masquerade, "reason": self.reason(reason) })
     }
 
     fn reason(&self, reason: Reason) -> String {
@@ -201,6 +201,7 @@ impl Row<'_> {
     }
 }
 
+/// How something ends that no endpoint gets: in words, and in a word for programs.
 fn ended(how: &str, reason: &str) -> Value {
-    json!({ "ends": how, "endpoints": null, "masquerade": null, "reason": reason })
+    json!({ "ends": how, "kind": how.replace(' ', "-"), "endpoints": null, "masquerade": null, "reason": reason })
 }

@@ -1,7 +1,8 @@
 //! The path of a packet: what `explain` says, and the steps to draw.
 
 use explain::fate::RuleLine;
-use explain::{Explanation, Finding, Reach, Rules, Severity, screen};
+use explain::world::NodeChoice;
+use explain::{Explanation, Finding, Question, Reach, Rules, Severity, World, screen};
 use serde_json::{Value, json};
 
 /// Endpoints that are drawn; of more, only how many there are.
@@ -27,8 +28,30 @@ pub(crate) fn reach_word(reach: Reach) -> &'static str {
     }
 }
 
+/// Whose rules the page shows, and whether others may be meant: nobody said which node.
+pub(crate) fn seen_from(world: &World) -> Value {
+    let is_named = !world.facts.name.is_empty() || world.host_facts.hostname.is_some();
+    json!({
+        "node": is_named.then(|| world.node_words()),
+        "is_one_of_several": world.node_choice == NodeChoice::OneOfSeveral,
+        "nodes": world.snapshot.nodes().count(),
+    })
+}
+
+/// The answer to a question, by the rules of the one node that the page is of.
+pub(crate) fn of_question(world: &World, question: &Question) -> Value {
+    let mut told = json(&explain::explain(world, question));
+    told["seen_from"] = seen_from(world);
+    // The terminal asks the node that the packet comes to, where nobody names one.
+    let meant = question.node(&world.snapshot, &world.objects);
+    let is_this =
+        |node: &str| *node == *world.facts.name || world.host_facts.hostname.as_deref() == Some(node);
+    told["other_node"] = meant.filter(|node| !is_this(node)).as_deref().into();
+    told
+}
+
 /// An explanation with the steps of the packet.
-pub(crate) fn json(answer: &Explanation) -> Value {
+fn json(answer: &Explanation) -> Value {
     let endpoints: Vec<Value> = answer
         .deliveries
         .iter()
@@ -84,20 +107,24 @@ fn steps(rules: &[RuleLine]) -> Vec<Value> {
                 .iter()
                 .map(|rule| json!({ "number": rule.number, "text": rule.text, "comment": rule.comment, "does": rule.target() }))
                 .collect();
-            Some(json!({ "table": first.table, "chain": first.chain, "rules": rules }))
+            let is_one_of_endpoints = first.chain.starts_with("KUBE-SEP-");
+            Some(json!({
+                "table": first.table, "chain": first.chain, "rules": rules, "is_one_of_endpoints": is_one_of_endpoints,
+            }))
         })
         .collect()
 }
 
 /// Findings of some severities, what matters most first.
 pub(crate) fn findings(answer: &Explanation, which: impl Fn(Severity) -> bool) -> Vec<Value> {
+    let headline = screen::headline(answer);
     let all = answer.findings.iter();
     all.filter(|finding| which(finding.severity))
-        .map(finding)
+        .map(|of| finding(of, headline.contains(&of.what)))
         .collect()
 }
 
-fn finding(of: &Finding) -> Value {
+fn finding(of: &Finding, is_in_headline: bool) -> Value {
     let advice: Vec<Value> = of
         .advice
         .iter()
@@ -113,6 +140,7 @@ fn finding(of: &Finding) -> Value {
         "id": of.cause.as_str(),
         "severity": of.severity.as_str(),
         "what": of.what,
+        "is_in_headline": is_in_headline,
         "why": of.why,
         "advice": advice,
     })

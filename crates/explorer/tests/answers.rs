@@ -158,7 +158,8 @@ fn services_are_told_apart_by_what_their_endpoints_amount_to() {
     assert_eq!(names(&of("not-served")), ["shop/dns"]);
     assert_eq!(names(&of("noted")), ["shop/odd"]);
     let summary = ask(&explored, "summary", "");
-    let states = json!({"failing": 3, "ending": 1, "partly": 1, "ready": 1, "not-served": 1});
+    let states = json!({"failing": 3, "other-ports": 0, "ending": 1, "not-here": 0, "partly": 1, "not-here-outside": 0, "ready": 1,
+        "not-served": 1});
     assert_eq!((&summary["services"], &summary["states"]), (&json!(7), &states));
     assert_eq!(
         (&summary["node"], &summary["live"]),

@@ -145,6 +145,7 @@ fn walked(table: &Table, branches: usize) -> (Vec<(State, Verdict)>, History) {
         networks: &[],
         masquerade_as: None,
         redirect_to: None,
+        sets: &traced::NO_SETS,
     };
     let mut history = History::new(Detail::Met);
     let ways = walk(table, state, &site, Limits { branches }, &mut history);

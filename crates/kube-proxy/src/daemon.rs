@@ -4,6 +4,7 @@ use crate::daemon_args::{Act, DaemonArgs, Flags, UsageError, check_logging, node
 use crate::{log, version};
 use anyhow::{Context, Result, bail};
 use proxy::{From, PageOptions, ProxyOptions, Verbosity};
+use std::io::Write as _;
 use std::path::Path;
 
 /// The sources' thread and a spare one.
@@ -21,10 +22,13 @@ const OWN: usize = 11;
 pub fn run(words: &[String]) -> Result<(), DaemonError> {
     let flags = Flags::read(words)?;
     if let Some(version) = flags.version {
-        println!("{}", version::text(version));
+        // Whoever reads this may have seen enough.
+        let _ = writeln!(std::io::stdout().lock(), "{}", version::text(version));
         return Ok(());
     }
-    flags.deprecations().for_each(|line| eprintln!("{line}"));
+    flags
+        .deprecations()
+        .for_each(|line| anstream::eprintln!("{line}"));
     let args = flags.complete()?;
     check_logging(&args.config)?;
     let verbosity = log::start(&args.config.logging);

@@ -38,7 +38,7 @@ Exit status: 0 nothing to report, 1 a finding, 2 too little could be looked at."
 )]
 pub struct Args {
     /// Look at the files in this folder, and not at this host: what --save wrote, or what iptables-save, ip6tables-save,
-    /// nft list ruleset, sysctl -a, ip route, ip rule and uname -r print (docs/doctor.md has the names).
+    /// nft list ruleset, ipset save, sysctl -a, ip route, ip rule and uname -r print (docs/doctor.md has the names).
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
     /// Keep what was seen in this folder, which is made if need be.

@@ -35,12 +35,16 @@ pub fn tool(result: Result<Answer, Error>) -> ExitCode {
     }
 }
 
-/// Ends the daemon: a log line, or the one line that upstream writes about its command line.
-pub fn daemon(result: Result<(), DaemonError>) -> ExitCode {
+/// Ends the daemon: a log line, or the one line that upstream writes about its command line, after a hint.
+pub fn daemon(result: Result<(), DaemonError>, hint: Option<String>) -> ExitCode {
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(DaemonError::Usage(err)) => {
-            anstream::eprintln!("Usage: kube-proxy [flags]\nkube-proxy --help lists them.\n\nError: {err}");
+            let hint = hint.map_or_else(String::new, |hint| format!("{}\n", harmless(&hint)));
+            // Upstream's line comes last.
+            anstream::eprintln!(
+                "Usage: kube-proxy [flags]\nkube-proxy --help lists them.\n{hint}\nError: {err}"
+            );
             ExitCode::from(1)
         }
         Err(DaemonError::Failed(err)) => {

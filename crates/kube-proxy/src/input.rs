@@ -1,6 +1,8 @@
 //! What the tools are asked about: objects, a node and a configuration, from files and flags.
 
 pub mod dumps;
+pub(crate) mod mailed;
+pub(crate) mod parts;
 mod server;
 mod shown;
 

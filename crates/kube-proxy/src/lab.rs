@@ -14,6 +14,9 @@ pub struct Args {
     words: Vec<String>,
 }
 
+/// The lab's own commands. People who saw one leave the word `lab` out.
+pub(crate) const COMMANDS: [&str; 8] = ["demo", "tour", "up", "run", "down", "show", "probe", "exec"];
+
 /// Hands the words to the lab; it ends the process with a status of its own.
 ///
 /// # Errors

@@ -94,7 +94,8 @@ fn main() -> ExitCode {
         .any(|word| ["-h", "--help", "--help=true"].contains(&word.as_str()));
     // The daemon's flags have a grammar of their own; clap knows them for their help.
     if !is_tool && !wants_help {
-        return failure::daemon(daemon::run(words.get(1..).unwrap_or_default()));
+        let hint = hint(&command, words.get(1));
+        return failure::daemon(daemon::run(words.get(1..).unwrap_or_default()), hint);
     }
     let asked = if is_tool { Asked::Tool } else { Asked::Daemon };
     let help = vec!["kube-proxy".to_owned(), "--help".to_owned()];
@@ -117,4 +118,17 @@ fn main() -> ExitCode {
         Some(Tool::Man(args)) => failure::tool(manual::man(&args, &whole)),
         None => ExitCode::SUCCESS,
     }
+}
+
+/// What somebody may have meant whose first word is no flag: the daemon takes no other words.
+fn hint(command: &clap::Command, word: Option<&String>) -> Option<String> {
+    let word = word.filter(|word| !word.starts_with('-'))?;
+    if lab::COMMANDS.contains(&word.as_str()) {
+        return Some(format!("did you mean: kube-proxy lab {word}"));
+    }
+    let tools: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    Some(format!(
+        "{word:?} is no command; there are: {}; and kube-proxy lab demo shows real packets",
+        tools.join(", ")
+    ))
 }

@@ -123,7 +123,7 @@ pub fn answer_into(
     let answer = path::trace(&host, &packet(&question, &host), detail);
     match args.output {
         Form::Text => text::write(out, &host, &answer, args)?,
-        Form::Json => json::write(out, &host, &answer)?,
+        Form::Json => json::write(out, &host, &answer, json::Room::of(args.full))?,
         Form::Mermaid => drawing::write(out, Language::Mermaid, (&host, &answer), args)?,
         Form::Dot => drawing::write(out, Language::Dot, (&host, &answer), args)?,
         Form::Svg => drawing::write(out, Language::Svg, (&host, &answer), args)?,

@@ -169,7 +169,7 @@ impl Args {
         let host = if self.dump.is_empty() {
             Host::Live
         } else {
-            Host::Dumped(dumps::read(&self.dump)?)
+            Host::Dumped(dumps::read(&self.dump, dumps::Wanted::Both)?)
         };
         if cluster.settings.proxy_mode.is_none() && cluster.settings.config.is_none() {
             cluster.settings.proxy_mode = host.likely_mode().map(str::to_owned);

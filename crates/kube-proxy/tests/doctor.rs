@@ -62,11 +62,69 @@ fn a_finding_is_status_1_with_what_why_and_what_to_do() {
 }
 
 #[test]
-fn nothing_to_report_is_status_0() {
+fn nothing_to_report_is_status_0_and_healthy_only_if_all_was_seen() {
     let folder = mailed("doctor/healthy-kubeadm-flannel");
     let (code, out, err) = from(folder.path(), &[]);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert!(
+        out.starts_with("HEALTHY AS FAR AS SEEN: nothing to report of node-a"),
+        "{out}"
+    );
+    assert!(
+        out.contains("unseen  tables of nftables: what nft list ruleset"),
+        "{out}"
+    );
+    fs::write(folder.path().join("nft-ruleset.txt"), "table inet mine {\n}\n").unwrap();
+    let (code, out, _) = from(folder.path(), &[]);
+    assert_eq!(code, Some(0), "{out}");
     assert!(out.starts_with("HEALTHY: nothing to report of node-a"), "{out}");
+    assert!(!out.contains("unseen"), "{out}");
+}
+
+/// Each part that something is looked for in is missed when it is not there, and its absence is no health.
+#[test]
+fn a_part_that_was_not_given_is_told_and_the_host_is_not_plainly_healthy() {
+    let whole = mailed("doctor/healthy-kubeadm-flannel");
+    let rules = fs::read_to_string(whole.path().join("iptables-save.txt")).unwrap();
+    let facts = fs::read_to_string(whole.path().join("node.yaml")).unwrap();
+    let without_table = |table: &str| -> String {
+        let mut tables = rules.split_inclusive("COMMIT\n");
+        let kept = tables
+            .by_ref()
+            .filter(|text| !text.contains(&format!("*{table}\n")));
+        kept.collect()
+    };
+    let without_facts = |key: &str| -> String {
+        let mut is_in = false;
+        let lines = facts.lines().filter(|line| {
+            if !line.starts_with([' ', '-']) {
+                is_in = line.starts_with(key);
+            }
+            !is_in
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    };
+    for (rules, facts, told, wanted) in [
+        (without_table("filter"), facts.clone(), "table filter of IPv4", 2),
+        (without_table("nat"), facts.clone(), "table nat of IPv4", 2),
+        (rules.clone(), without_facts("interfaces"), "interfaces", 0),
+        (rules.clone(), without_facts("routes"), "routes", 0),
+        (rules.clone(), without_facts("sysctl"), "sysctls", 0),
+        (
+            rules.clone(),
+            "hostname: node-a\n".to_owned(),
+            "interfaces, routes, sysctls",
+            0,
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("iptables-save.txt"), rules).unwrap();
+        fs::write(folder.path().join("node.yaml"), facts).unwrap();
+        let (code, out, _) = from(folder.path(), &[]);
+        assert_eq!(code, Some(wanted), "{told}: {out}");
+        assert!(out.contains(&format!("unseen  {told}:")), "{told}: {out}");
+        assert!(!out.starts_with("HEALTHY:"), "{told}: {out}");
+    }
 }
 
 #[test]

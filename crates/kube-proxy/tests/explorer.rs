@@ -81,9 +81,16 @@ fn node() -> Value {
     })
 }
 
+fn other_node() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b"}, "spec": {"podCIDRs": ["10.201.0.0/16"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.12"}]},
+    })
+}
+
 /// Ten thousand Services, of which `shop/cart` has crashing pods, 99 more have no ready endpoint, and one is hostile.
 fn cluster() -> Value {
-    let mut items = vec![node()];
+    let mut items = vec![node(), other_node()];
     for i in 0..SERVICES - 2 {
         let (namespace, name) = (format!("team-{}", i % 40), format!("svc-{i}"));
         let (high, low) = (i / 250, i % 250 + 1);
@@ -149,6 +156,7 @@ fn the_questions_that_a_person_brings_are_answered_in_three_steps_at_ten_thousan
     which_services_fail(&mut browser);
     why_does_this_one_fail(&mut browser);
     where_does_a_packet_go(&mut browser);
+    a_packet_of_another_node_is_told(&mut browser);
     every_row_is_reached_by_keys(&mut browser);
     what_is_noted_is_not_green(&mut browser);
     what_is_hostile_stays_text(&mut browser);
@@ -178,6 +186,8 @@ fn why_does_this_one_fail(browser: &mut Browser) {
     ] {
         assert!(why.contains(words), "{words}: {why}");
     }
+    let seen = browser.text("#seen");
+    assert!(seen.starts_with("As node node-a sees it"), "{seen}");
     let endpoints = browser.text("#endpoints tbody");
     assert_eq!(endpoints.matches("not ready").count(), 2, "{endpoints}");
     assert!(
@@ -213,6 +223,17 @@ fn where_does_a_packet_go(browser: &mut Browser) {
         browser,
         took,
     );
+}
+
+/// The page has one node's rules; whose packet meets another's is told.
+fn a_packet_of_another_node_is_told(browser: &mut Browser) {
+    let told =
+        "document.querySelector('#other-node, [data-finding=seen-from]')?.innerText.includes('node-b')";
+    browser.js("location.hash = '#/path?from=node-b&to=team-7/svc-7';");
+    browser.wait_for(told);
+    browser.js("location.hash = '#/path?from=node-a&to=team-7/svc-7';");
+    browser.wait_for("document.querySelector('#seen')?.innerText.startsWith('As node node-a sees it')");
+    browser.steps = 0;
 }
 
 fn every_row_is_reached_by_keys(browser: &mut Browser) {

@@ -7,7 +7,7 @@ mod picks;
 mod service;
 
 pub use frame::{Choice, RULE_COMMENTS, Shape, Shapes, frame, node_elements};
-pub use service::{ServiceSlots, frontends, place, placed, service, shapes};
+pub use service::{ServiceSlots, comment_of, frontends, place, placed, service, shapes};
 
 use crate::ast::Elements;
 use model::Desired;

@@ -152,7 +152,7 @@ fn matched(family: Family, part: &Match) -> String {
         Match::DestinationIsLocal => "fib daddr type local".to_owned(),
         Match::StateNew => "ct state new".to_owned(),
         Match::StatusDnat => "ct status dnat".to_owned(),
-        Match::Marked(mark) => format!("meta mark and {:#010x} != 0", mark.value()),
+        Match::Marked(mark) => format!("meta mark and {:#010x} != 0x00000000", mark.value()),
     }
 }
 

@@ -77,6 +77,7 @@ fn site(local: &LocalAddresses) -> Site<'_> {
         networks: &[],
         masquerade_as: None,
         redirect_to: None,
+        sets: &traced::NO_SETS,
     }
 }
 

@@ -8,7 +8,7 @@ use nftables::listed;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use traced::{Interface, LocalAddresses};
+use traced::{Interface, IpSets, LocalAddresses};
 
 /// A host: its rules, and what is known of its addresses, interfaces, routes and sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Host {
     pub routes: Option<Vec<Route>>,
     /// The sockets that listen; `None` when not known.
     pub sockets: Option<Vec<Socket>>,
+    /// The sets of `ipset`, as far as they are known.
+    pub sets: IpSets,
 }
 
 /// An interface and its addresses.

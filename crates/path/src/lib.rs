@@ -20,5 +20,7 @@ mod tests;
 pub use answer::{Answer, Claim, End, Leg, Listener, NoSingleOutcome, Routed, Source, Step, Way};
 pub use hooks::TABLES_OF_HOOK;
 pub use host::{Host, HostInterface, Route, Socket};
-pub use traced::{Condition, Detail, Did, Event, Hook, Interface, LocalAddresses, Name, Place, Policy};
+pub use traced::{
+    Condition, Detail, Did, Event, Hook, Interface, IpSets, LocalAddresses, Name, Place, Policy,
+};
 pub use walk::trace;

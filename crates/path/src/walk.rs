@@ -163,6 +163,7 @@ impl Given<'_> {
             networks: &self.networks,
             masquerade_as: self.host.masquerade_as(&traveller.exit, dst),
             redirect_to,
+            sets: &self.host.sets,
         }
     }
 }

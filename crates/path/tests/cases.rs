@@ -44,6 +44,7 @@ fn node(case: &str, dump: &str) -> Host {
             route("10.244.2.0/24", "192.0.2.12"),
         ]),
         sockets: None,
+        sets: path::IpSets::default(),
     };
     host.rules.v4 = saved.ruleset;
     host

@@ -1,5 +1,6 @@
 //! Where a chain is evaluated: the hook, the interfaces, and what is known of the host.
 
+use crate::IpSets;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -102,6 +103,8 @@ pub struct Site<'a> {
     pub masquerade_as: Option<IpAddr>,
     /// The address that REDIRECT gives at this hook, when known.
     pub redirect_to: Option<IpAddr>,
+    /// The sets of `ipset`, as far as they are known.
+    pub sets: &'a IpSets,
 }
 
 /// The name of a table or a chain.

@@ -13,6 +13,7 @@ use iptables::diff::harm::Harm;
 use model::ServiceName;
 use nftables::ast::{Element, ElementKey, Name};
 use nftables::build::{self, Shapes};
+use nftables::diff::Operation;
 use nftables::held::Harmed;
 use nftables::pool::Pool;
 use nftables::step::{Held as HeldFrame, Seen, SeenFrame};
@@ -28,6 +29,18 @@ pub(super) struct PuttingBack {
     harmed: Harmed,
     /// Shapes that there were chains for, where these went too.
     shapes: Shapes,
+}
+
+/// Who lists the table reads there whose an element is.
+fn add_comments(world: &World, name: &ServiceName, operations: &mut [Operation]) {
+    let Some(service) = world.snapshot().service(name) else {
+        return;
+    };
+    for operation in operations {
+        if let Operation::Add(key, element) | Operation::Replace(key, _, element) = operation {
+            element.comment = build::comment_of(key, service);
+        }
+    }
 }
 
 /// Told set by set: somebody who harms so many does not do it one by one.
@@ -141,7 +154,8 @@ impl NftLoop {
                 self.all_put_back(putting.harmed);
                 return self.send_put_back(world, work);
             };
-            let operations = self.held.put_back(&name, &mut putting.harmed);
+            let mut operations = self.held.put_back(&name, &mut putting.harmed);
+            add_comments(world, &name, &mut operations);
             if !operations.is_empty() && !self.seeded.has(Fault::NftPutBackForgotten) {
                 work.step.elements.extend(operations);
                 work.put_back.push(name);

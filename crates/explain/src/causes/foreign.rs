@@ -5,11 +5,12 @@ use super::of_service;
 use crate::doctor::{jumps, plain_tool};
 use crate::fate::{Ended, Fate, RuleLine};
 use crate::finding::{Advice, Cause, Finding};
+use crate::policy;
 use crate::world::Rules;
 use model::{Family, Origin};
 
 /// A rule that is not kube-proxy's ends the way.
-pub(super) fn stops(fate: &Fate, rule: &RuleLine) -> Finding {
+pub(super) fn stops(fate: &Fate, rule: &RuleLine, family: Family) -> Finding {
     let verb = match fate.end {
         Ended::Dropped => "drops",
         _ => "refuses",
@@ -23,8 +24,12 @@ pub(super) fn stops(fate: &Fate, rule: &RuleLine) -> Finding {
         Some(to) => format!("kube-proxy's rules did their part (to {to}). "),
         None => String::new(),
     };
-    let is_policy_of_forward = rule.number.is_none() && rule.chain == "FORWARD";
-    let why = if is_policy_of_forward {
+    let pods = ["-s POD-CIDR".to_owned(), "-d POD-CIDR".to_owned()];
+    let elsewhere = policy::elsewhere(rule, plain_tool(family), &pods);
+    let is_policy_of_forward = policy::is_forward(rule);
+    let why = if let Some(told) = &elsewhere {
+        format!("{translated}{}", told.why)
+    } else if is_policy_of_forward {
         format!(
             "{translated}kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, so the \
              policy decides. Accepting pods' traffic is the network plugin's part."
@@ -34,7 +39,9 @@ pub(super) fn stops(fate: &Fate, rule: &RuleLine) -> Finding {
     } else {
         format!("{translated}{}", quoted(rule))
     };
-    let advice = if is_policy_of_forward {
+    let advice = if let Some(told) = &elsewhere {
+        &told.advice
+    } else if is_policy_of_forward {
         "have the network plugin accept pods' traffic, for example: iptables -A FORWARD -s POD-CIDR -j ACCEPT and -d POD-CIDR"
     } else {
         "find whose chain it is (firewall, network plugin, NetworkPolicy) and allow this traffic there"

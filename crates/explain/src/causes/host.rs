@@ -147,7 +147,7 @@ impl Sent<'_> {
         for fate in stopped {
             let finding = match &fate.by {
                 Some(rule) if rule.is_ours() && !is_kubelets(rule) => ours(rule),
-                Some(rule) => foreign::stops(fate, rule),
+                Some(rule) => foreign::stops(fate, rule, Family::of(self.target.at.ip())),
                 None => continue,
             };
             // One for all endpoints that are stopped at the same place.

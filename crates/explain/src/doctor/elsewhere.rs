@@ -1,13 +1,14 @@
 //! What becomes of packets that no pod of this host sends: the host's own, those of clients of node ports, and what other
 //! nodes send for pods, wrapped up.
 
-use super::forwarding::{rule_words, stopped_by, verb};
+use super::forwarding::{how_far, rule_words, stopped_by, stopped_on_way, verb};
 use super::pods::names;
 use super::{MOST_TRIED, Patient, plain_tool};
 use crate::facts::{HostFacts, InterfaceFacts};
 use crate::fate::{Fate, RuleLine, fates};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::{Kind, Known};
+use crate::policy;
 use crate::world::World;
 use model::object::Node;
 use model::{Family, Origin, Packet, Protocol};
@@ -55,13 +56,17 @@ fn of_the_host(patient: &Patient, family: Family) -> Option<Finding> {
         .find_map(|(at, protocol, service)| {
             let from = world.host_facts.source_towards(at.ip())?;
             let fates = fates(world, &Packet::new(from, at, protocol, Origin::Host));
-            let stopped = |fate: &&Fate| fate.is_translated() && stopped_by(fate).is_some();
+            let stopped = |fate: &&Fate| stopped_on_way(world, fate).is_some();
             let fate = fates.iter().find(stopped)?.clone();
             let rule = stopped_by(&fate)?.clone();
-            Some((fate, rule, service))
+            Some((fate, rule, service, at))
         });
-    let (fate, rule, service) = stopped?;
-    let network = patient.pod_network_words(family);
+    let (fate, rule, service, at) = stopped?;
+    let bound_for = if fate.is_translated() {
+        patient.pod_network_words(family)
+    } else {
+        at.ip().to_string()
+    };
     let field = match family {
         Family::V4 => "ip",
         Family::V6 => "ip6",
@@ -71,19 +76,28 @@ fn of_the_host(patient: &Patient, family: Family) -> Option<Finding> {
         verb(&fate),
         rule.place()
     );
-    let to = fate.to.map_or_else(String::new, |to| format!(" (to {to})"));
+    let of_iptables = format!("-d {bound_for}");
+    let advice = match policy::elsewhere(&rule, plain_tool(family), std::slice::from_ref(&of_iptables)) {
+        Some(told) => told.advice,
+        None => format!(
+            "accept what goes to {}, as in: {}",
+            if fate.is_translated() { "pods" } else { "Services" },
+            accept_words(&rule, family, &of_iptables, &format!("{field} daddr {bound_for}"))
+        ),
+    };
+    let seen = if fate.is_translated() {
+        " A filter of what the host sends sees the endpoint's address and port, and not the Service's."
+    } else {
+        ""
+    };
     Some(
         Finding::fault(Cause::HostTrafficDropped, what)
             .because(format!(
-                "Tried with a connection of a process of this host to {service}: kube-proxy's rules translate it{to}, then {} stops it. A filter of \
-                 what the host sends sees the endpoint's address and port, and not the Service's. The API server calls webhooks and aggregated \
-                 APIs that way where it runs on this host; so do pods with hostNetwork.",
-                rule_words(&rule)
+                "Tried with a connection of a process of this host to {service}: {}.{seen} The API server calls webhooks and aggregated APIs \
+                 that way where it runs on this host; so do pods with hostNetwork.",
+                how_far(&fate, &rule)
             ))
-            .advise(Advice::act(format!(
-                "accept what goes to pods, as in: {}",
-                accept_words(&rule, family, &format!("-d {network}"), &format!("{field} daddr {network}"))
-            ))),
+            .advise(Advice::act(advice)),
     )
 }
 
@@ -122,8 +136,8 @@ fn other_nodes(world: &World) -> impl Iterator<Item = &Node> {
 }
 
 /// Whether a rule is asked before destinations are translated.
-fn is_before_services(world: &World, rule: &RuleLine) -> bool {
-    if ["raw", "mangle"].contains(&rule.table.as_str()) {
+pub(super) fn is_before_services(world: &World, rule: &RuleLine) -> bool {
+    if ["raw", "mangle", "ip raw", "ip mangle", "ip6 raw", "ip6 mangle"].contains(&rule.table.as_str()) {
         return true;
     }
     let mut tables = world.host.native.tables.iter();
@@ -133,7 +147,7 @@ fn is_before_services(world: &World, rule: &RuleLine) -> bool {
         chain
             .base
             .as_ref()
-            .is_some_and(|base| &*base.hook == "prerouting")
+            .is_some_and(|base| ["prerouting", "output"].contains(&&*base.hook))
     })
 }
 

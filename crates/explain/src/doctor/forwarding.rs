@@ -1,9 +1,11 @@
 //! What becomes of pods' packets on their way through the host, whoever's rules they meet.
 
+use super::elsewhere::is_before_services;
 use super::pods::{Pod, names};
 use super::{Backend, MOST_TRIED, Patient, Saved, plain_tool, rules_of};
 use crate::fate::{Ended, Fate, RuleLine, fates};
 use crate::finding::{Advice, Cause, Finding};
+use crate::policy;
 use crate::world::World;
 use model::{Family, Origin, Packet, Protocol};
 use nftables::listed;
@@ -19,10 +21,10 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
         let Some(pod) = patient.some_pod(family) else {
             continue;
         };
-        let stopped = to_services(patient, family, &pod);
-        let is_explained = !stopped.is_empty();
-        found.extend(stopped);
-        found.extend(to_peer(patient, family, &pod, is_explained));
+        let stopped = of_pods(patient, family, &pod);
+        let (told, rules): (Vec<Finding>, Vec<RuleLine>) = stopped.into_iter().unzip();
+        found.extend(told);
+        found.extend(to_peer(patient, family, &pod, &rules));
         found.extend(by_other_backend(patient, family, &pod));
     }
     found.extend(host_firewalls(patient));
@@ -35,6 +37,38 @@ pub(super) fn stopped_by(fate: &Fate) -> Option<&RuleLine> {
     let rule = fate.by.as_ref().filter(|_| is_stopped)?;
     let is_kubelets = rule.chain == "KUBE-FIREWALL";
     (!rule.is_ours() || is_kubelets).then_some(rule)
+}
+
+/// The same of a packet for a Service: what kube-proxy's rules saw and did not translate is another matter.
+pub(super) fn stopped_on_way<'a>(world: &World, fate: &'a Fate) -> Option<&'a RuleLine> {
+    let rule = stopped_by(fate)?;
+    let is_before = !fate.is_forwarded && is_before_services(world, rule);
+    (fate.is_translated() || is_before).then_some(rule)
+}
+
+/// The first way of a pod's packet that is stopped. Where nobody knows which interface it comes in through, some rules may
+/// be another pod's: all ways count then, but for those that take a pod's address for this host's.
+fn first_stopped<'f>(
+    pod: &Pod,
+    fates: &'f [Fate],
+    stopped: impl Fn(&'f Fate) -> Option<&'f RuleLine>,
+) -> Option<(&'f Fate, &'f RuleLine)> {
+    let mut all = fates.iter().map(|fate| (fate, stopped(fate)));
+    let passes =
+        |(fate, rule): &(&Fate, Option<&RuleLine>)| rule.is_none() && !matches!(fate.end, Ended::Here(_));
+    if pod.is_somewhere() && all.clone().any(|way| passes(&way)) {
+        return None;
+    }
+    all.find_map(|(fate, rule)| Some((fate, rule?)))
+}
+
+/// How far a packet for a Service came, and what stopped it.
+pub(super) fn how_far(fate: &Fate, rule: &RuleLine) -> String {
+    let rule = rule_words(rule);
+    match fate.to {
+        Some(to) => format!("kube-proxy's rules translate it (to {to}), then {rule} stops it"),
+        None => format!("{rule} stops it before kube-proxy's rules in table nat see it"),
+    }
 }
 
 pub(super) fn verb(fate: &Fate) -> &'static str {
@@ -52,20 +86,42 @@ pub(super) fn rule_words(rule: &RuleLine) -> String {
     }
 }
 
-fn is_forward_policy(rule: &RuleLine) -> bool {
-    rule.number.is_none() && rule.chain == "FORWARD"
+/// Packets to Services of the pod that stands for all, or else of others whose addresses are known. Network policies are
+/// about such pods on purpose.
+fn of_pods(patient: &Patient, family: Family, pod: &Pod) -> Vec<(Finding, RuleLine)> {
+    let stopped = to_services(patient, family, pod);
+    if !stopped.is_empty() {
+        return stopped;
+    }
+    let others = patient.other_pods(family, pod).into_iter();
+    let mut of_others = others.map(|other| {
+        let mut stopped = to_services(patient, family, &other);
+        stopped.retain(|(_, rule)| !is_of_policies(rule));
+        stopped
+    });
+    of_others.find(|stopped| !stopped.is_empty()).unwrap_or_default()
 }
 
-/// Pods' packets to Services that are translated and then stopped.
-fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
+/// Whether a chain is one that network plugins have network policies in.
+fn is_of_policies(rule: &RuleLine) -> bool {
+    const CHAINS: [&str; 6] = [
+        "KUBE-POD-FW",
+        "KUBE-NWPLCY",
+        "KUBE-ROUTER",
+        "cali-",
+        "WEAVE-NPC",
+        "ANTREA-",
+    ];
+    CHAINS.iter().any(|prefix| rule.chain.starts_with(prefix))
+}
+
+/// Pods' packets to Services that are stopped, after they were translated or before.
+fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<(Finding, RuleLine)> {
     let world = &patient.world;
     let mut found: Vec<(Finding, RuleLine)> = Vec::new();
     for (at, protocol, service) in patient.cluster_ips(family, SERVICES) {
         let fates = fates(world, &pod.sends(at, protocol));
-        let stopped = fates
-            .iter()
-            .filter(|fate| fate.is_translated())
-            .find_map(|fate| Some((fate, stopped_by(fate)?)));
+        let stopped = first_stopped(pod, &fates, |fate| stopped_on_way(world, fate));
         let Some((fate, rule)) = stopped else { continue };
         if found.iter().any(|(_, other)| other.place() == rule.place()) {
             continue;
@@ -77,7 +133,7 @@ fn to_services(patient: &Patient, family: Family, pod: &Pod) -> Vec<Finding> {
         };
         found.push((dropped(patient, family, pod, &stop), rule.clone()));
     }
-    found.into_iter().map(|(finding, _)| finding).collect()
+    found
 }
 
 /// A packet that was stopped on its way to a Service.
@@ -89,22 +145,39 @@ struct Stop<'a> {
 
 fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Finding {
     let Stop { fate, rule, service } = *stop;
-    let (pod_ip, interface) = (pod.ip, &pod.interface);
     let is_to_host = matches!(fate.to, Some(to) if patient.world.is_local(to.ip()));
     let verb = verb(fate);
-    let what = if is_forward_policy(rule) {
+    let what = if policy::is_forward(rule) {
         format!("pod traffic to services is {verb} by the FORWARD policy, {family}")
     } else {
         format!("pod traffic to services is {verb} by {}", rule.place())
     };
-    let to = fate.to.map_or_else(String::new, |to| format!(" (to {to})"));
     let tried = format!(
-        "Tried with a connection from {pod_ip} on {interface} to {service}: kube-proxy's rules translate it{to}, then {} stops it.",
-        rule_words(rule)
+        "Tried with a connection from {} to {service}: {}.",
+        pod.words(),
+        how_far(fate, rule)
     );
+    let (why, advice) = let_through(patient, family, pod, &Place { rule, is_to_host });
+    Finding::fault(Cause::PodTrafficDropped, what)
+        .because(format!("{tried} {why}"))
+        .advise(Advice::act(advice))
+}
+
+/// What stopped a pod's packet, and where that was bound for.
+struct Place<'a> {
+    rule: &'a RuleLine,
+    is_to_host: bool,
+}
+
+/// Why nothing lets a pod's packet through, and what would.
+fn let_through(patient: &Patient, family: Family, pod: &Pod, at: &Place<'_>) -> (String, String) {
     let network = patient.pod_network_words(family);
     let tool = plain_tool(family);
-    let (why, advice) = if is_forward_policy(rule) {
+    let both = [format!("-s {network}"), format!("-d {network}")];
+    if let Some(told) = policy::elsewhere(at.rule, tool, &both) {
+        return (told.why, told.advice);
+    }
+    let (why, advice) = if policy::is_forward(at.rule) {
         (
             "kube-proxy accepts what carries its mark and replies; a pod's packet to a cluster IP has no mark, and no other rule accepts \
              new pod traffic.",
@@ -113,7 +186,7 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
                  {network} -j ACCEPT"
             ),
         )
-    } else if is_to_host {
+    } else if at.is_to_host {
         (
             "The endpoint is a program of this host, so the firewall of incoming packets decides.",
             format!(
@@ -121,6 +194,10 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
             ),
         )
     } else {
+        let interface = match &*pod.interface {
+            "" => "the pods' interface",
+            named => named,
+        };
         (
             "It is not kube-proxy's rule.",
             format!(
@@ -129,28 +206,27 @@ fn dropped(patient: &Patient, family: Family, pod: &Pod, stop: &Stop<'_>) -> Fin
             ),
         )
     };
-    Finding::fault(Cause::PodTrafficDropped, what)
-        .because(format!("{tried} {why}"))
-        .advise(Advice::act(advice))
+    (why.to_owned(), advice)
 }
 
 /// A pod's packet to another pod, without a Service.
-fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> Option<Finding> {
+fn to_peer(patient: &Patient, family: Family, pod: &Pod, told: &[RuleLine]) -> Option<Finding> {
     let to = patient.some_peer(family, pod)?;
     let fates = fates(&patient.world, &pod.sends(to, Protocol::Tcp));
-    let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
-    // The policy that drops pods' packets to Services drops these too: one finding is enough.
-    if is_explained && is_forward_policy(rule) {
+    let (fate, rule) = first_stopped(pod, &fates, stopped_by)?;
+    // What stops pods' packets to Services stops these too: one finding is enough.
+    if told.iter().any(|other| other.place() == rule.place()) {
         return None;
     }
+    let is_explained = !told.is_empty();
     let verb = verb(fate);
-    let (table, interface, ip) = (&rule.table, &pod.interface, pod.ip);
+    let (table, interface) = (&rule.table, &pod.interface);
     let what = if is_explained {
         format!("forwarded pod traffic is {verb} by {}", rule.place())
     } else {
         format!("forwarded pod traffic {verb} unless a Service translated it, by table {table}")
     };
-    let zone = if table.ends_with("firewalld") {
+    let zone = if table.ends_with("firewalld") && !pod.is_somewhere() {
         format!(" {interface} is in no zone of its own.")
     } else {
         String::new()
@@ -159,8 +235,9 @@ fn to_peer(patient: &Patient, family: Family, pod: &Pod, is_explained: bool) -> 
     Some(
         Finding::fault(Cause::PodTrafficRejected, what)
             .because(format!(
-                "Tried with a connection from {ip} on {interface} to {to}: {} stops it.{zone} Services may work, since packets that were \
+                "Tried with a connection from {} to {to}: {} stops it.{zone} Services may work, since packets that were \
                  translated are let through; pods' own addresses, headless Services and StatefulSets do not.",
+                pod.words(),
                 rule_words(rule)
             ))
             .advise(Advice::act(format!(
@@ -187,7 +264,7 @@ fn by_other_backend(patient: &Patient, family: Family, pod: &Pod) -> Option<Find
     candidates.into_iter().find_map(|saved| {
         let world = with_rules(&patient.world, saved);
         let fates = fates(&world, &pod.sends(to, Protocol::Tcp));
-        let (fate, rule) = fates.iter().find_map(|fate| Some((fate, stopped_by(fate)?)))?;
+        let (fate, rule) = first_stopped(pod, &fates, stopped_by)?;
         let (backend, tool) = (saved.backend.as_str(), saved.backend.tool(family));
         let other = match saved.backend {
             Backend::NfTables => Backend::Legacy,
@@ -222,7 +299,8 @@ fn with_rules(world: &World, saved: &Saved) -> World {
 /// Cluster IPs whose packets nat never sees.
 fn untracked(patient: &Patient, family: Family) -> Option<Finding> {
     let world = &patient.world;
-    let pod = patient.some_pod(family);
+    // Without the host's interfaces nobody knows which addresses a cache of the node has.
+    let pod = patient.some_pod(family).filter(|pod| !pod.is_somewhere());
     let mut hit: Vec<(String, SocketAddr)> = Vec::new();
     let mut by = None;
     for (at, protocol, service) in patient.cluster_ips(family, MOST_TRIED) {

@@ -1,6 +1,6 @@
 //! What another mode of kube-proxy left, and traces that nobody looks at.
 
-use super::{Patient, rules_of};
+use super::{Patient, rules_of, unseen};
 use crate::causes::listed;
 use crate::finding::{Advice, Cause, Finding};
 use iptables::ast::{TableName, Target};
@@ -13,6 +13,7 @@ use std::fmt;
 pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(modes(patient));
+    found.extend(nobody_serves(patient));
     found.extend(own_trace(patient));
     found.extend(traces(patient));
     found
@@ -86,6 +87,56 @@ pub(super) fn only_mode(patient: &Patient) -> Option<String> {
         (Some(only), None) => Some(only.to_string()),
         _ => None,
     }
+}
+
+/// Whether rules of kube-proxy are here, of whichever mode, or there is somebody else who serves Services.
+pub(super) fn is_served(patient: &Patient) -> bool {
+    const INTERFACES: [&str; 6] = [
+        "cilium_",
+        "antrea-gw",
+        "ovn-k8s",
+        "kube-dummy-if",
+        "bpfin.cali",
+        "bpfout.cali",
+    ];
+    const CHAINS: [&str; 6] = [
+        "KUBE-SERVICES",
+        "KUBE-NODEPORTS",
+        "KUBE-FORWARD",
+        "CILIUM_",
+        "ANTREA-",
+        "OVN-",
+    ];
+    let has = |prefixes: &[&str], name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let mut interfaces = patient.world.host_facts.interfaces.iter();
+    let mut tables = patient.saved.iter().flat_map(|saved| saved.rules.tables.values());
+    !signs(patient).is_empty()
+        || interfaces.any(|of| has(&INTERFACES, &of.name))
+        || tables.any(|table| table.chains.keys().any(|chain| has(&CHAINS, chain.as_str())))
+}
+
+/// Everything that rules can be in was seen, and nobody serves Services there.
+fn nobody_serves(patient: &Patient) -> Option<Finding> {
+    let is_seen = !unseen::lacks_rules(patient)
+        && patient
+            .not_seen
+            .iter()
+            .all(|gap| !gap.what.starts_with("rules of"));
+    if is_served(patient) || !is_seen {
+        return None;
+    }
+    let what = "no rule of kube-proxy is on this host, in whichever mode";
+    Some(
+        Finding::warning(Cause::RulesDiffer, what)
+            .because(
+                "Nobody translates what is sent to Services, unless somebody serves them whom this does not know: connections from here time \
+                 out, or end with \"No route to host\".",
+            )
+            .advise(Advice::act(
+                "see whether kube-proxy runs here, and what it says: kubectl get pods -n kube-system -o wide | grep kube-proxy; kubectl \
+                 logs -n kube-system POD",
+            )),
+    )
 }
 
 /// Chains that one mode alone has: KUBE-SERVICES and KUBE-POSTROUTING are of several.

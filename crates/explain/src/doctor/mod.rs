@@ -17,12 +17,14 @@ mod pods;
 mod policy_routes;
 mod ports;
 mod redirected;
+mod replies;
 mod reverse_path;
 mod routes;
 pub mod screen;
 mod setters;
 mod sysctls;
 mod tools;
+mod unseen;
 
 use crate::finding::{Finding, Severity};
 use crate::known::Known;
@@ -30,6 +32,8 @@ use crate::world::World;
 use iptables::ast::{Chain, Ruleset, TableName};
 use model::{Family, PerFamily};
 use nftables::listed::{Table, TableFamily};
+
+pub use unseen::NATIVE_TABLES;
 
 /// A host that is examined.
 #[derive(Clone, Debug)]
@@ -57,14 +61,6 @@ pub struct Saved {
     pub rules: Ruleset,
     /// How many rules the tool could not read itself (`[unsupported revision]`).
     pub unsupported: usize,
-}
-
-/// Whether table filter of a family was left out of what was saved: kube-proxy never has chains in nat alone.
-pub fn lacks_filter(saved: &[Saved], family: Family) -> bool {
-    let of_family = || saved.iter().filter(|saved| saved.family == family);
-    let is_proxys = |saved: &Saved| saved.rules.chain(TableName::Nat, "KUBE-SERVICES").is_some();
-    let has_filter = |saved: &Saved| saved.rules.tables.contains_key(&TableName::Filter);
-    of_family().any(is_proxys) && !of_family().any(has_filter)
 }
 
 /// A backend of iptables.
@@ -160,7 +156,7 @@ impl Report {
 
 /// Examines a host.
 pub fn examine(patient: &Patient) -> Report {
-    let parts: [fn(&Patient) -> Vec<Finding>; 14] = [
+    let parts: [fn(&Patient) -> Vec<Finding>; 15] = [
         backends::findings,
         leftovers::findings,
         tools::findings,
@@ -170,6 +166,7 @@ pub fn examine(patient: &Patient) -> Report {
         redirected::findings,
         forwarding::findings,
         elsewhere::findings,
+        replies::findings,
         sysctls::findings,
         bridge::findings,
         marks::findings,
@@ -182,7 +179,7 @@ pub fn examine(patient: &Patient) -> Report {
         host: patient.words(),
         findings,
         looked_at: patient.looked_at(),
-        not_seen: patient.not_seen.clone(),
+        not_seen: [patient.not_seen.clone(), unseen::gaps(patient)].concat(),
     }
 }
 

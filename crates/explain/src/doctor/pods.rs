@@ -11,6 +11,9 @@ use nftables::listed::{Expr, Op, Statement, Value};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+/// So many pods are tried beside the first.
+const OTHERS: usize = 4;
+
 /// A pod of this host, or the address of one that may be.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
@@ -20,6 +23,19 @@ pub(super) struct Pod {
 }
 
 impl Pod {
+    /// Whether nobody knows the interface.
+    pub(super) fn is_somewhere(&self) -> bool {
+        self.interface.is_empty()
+    }
+
+    /// Where it is, in words: `10.244.1.254 on cni0`.
+    pub(super) fn words(&self) -> String {
+        match &*self.interface {
+            "" => format!("{} (a pod's address)", self.ip),
+            interface => format!("{} on {interface}", self.ip),
+        }
+    }
+
     /// A connection of it.
     pub(super) fn sends(&self, to: SocketAddr, protocol: Protocol) -> Packet {
         Packet::new(self.ip, to, protocol, Origin::Interface(self.interface.clone()))
@@ -69,7 +85,38 @@ impl Patient {
                 })
             })
         };
-        on_bridge.or_else(routed)
+        // Without a host's interfaces and routes, somewhere.
+        let is_nothing_known = facts.interfaces.is_empty() && facts.routes.is_none();
+        let somewhere = || {
+            is_nothing_known.then(|| Pod {
+                ip: an_address(network),
+                interface: Arc::from(""),
+            })
+        };
+        on_bridge.or_else(routed).or_else(somewhere)
+    }
+
+    /// Pods of this host that rules send to, beside the one that stands for all: a rule may be about some addresses only.
+    pub(super) fn other_pods(&self, family: Family, than: &Pod) -> Vec<Pod> {
+        let facts = &self.world.host_facts;
+        let is_beside = |ip: IpAddr| {
+            let connected = facts.connected(ip);
+            ip != than.ip
+                && !self.world.is_local(ip)
+                && connected.is_some_and(|(of, _)| of.name == than.interface)
+        };
+        let mut all: Vec<IpAddr> = endpoints(&self.world, family)
+            .map(|to| to.ip())
+            .filter(|ip| is_beside(*ip))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.truncate(OTHERS);
+        let pod = |ip| Pod {
+            ip,
+            interface: than.interface.clone(),
+        };
+        all.into_iter().map(pod).collect()
     }
 
     /// A pod of another host, as far as one can tell: an endpoint that rules send to, or an address in a network that is
@@ -94,6 +141,18 @@ impl Patient {
             Some(SocketAddr::new(ip, 8080))
         };
         by_rules.or_else(routed)
+    }
+
+    /// The addresses that packets for Services are sent to, by rules and by slices, each once.
+    pub(super) fn endpoints(&self, family: Family) -> Vec<IpAddr> {
+        let of_slices = self.world.snapshot.slices().flat_map(|slice| &slice.endpoints);
+        let usable =
+            of_slices.filter(|endpoint| endpoint.conditions.is_usable() && Family::of(endpoint.ip) == family);
+        let by_rules = endpoints(&self.world, family).map(|to| to.ip());
+        let mut all: Vec<IpAddr> = by_rules.chain(usable.map(|endpoint| endpoint.ip)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Cluster IPs with ports and protocols, at most so many.

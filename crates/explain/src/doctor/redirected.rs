@@ -25,7 +25,7 @@ fn senders(patient: &Patient, family: Family, at: SocketAddr, protocol: model::P
     let mut all = Vec::new();
     if let Some(pod) = patient.some_pod(family) {
         all.push(Tried {
-            words: format!("{} on {}", pod.ip, pod.interface),
+            words: pod.words(),
             packet: pod.sends(at, protocol),
         });
     }

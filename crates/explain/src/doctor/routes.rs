@@ -19,6 +19,7 @@ pub(super) fn findings(patient: &Patient) -> Vec<Finding> {
             found.extend(routed_elsewhere(patient, &ranges));
         }
         found.extend(no_route(patient, family, &ranges));
+        found.extend(endpoints_nowhere(patient, family));
     }
     found.extend(router_advertisements(patient));
     found
@@ -213,6 +214,46 @@ fn no_route(patient: &Patient, family: Family, ranges: &[IpNet]) -> Option<Findi
             .advise(Advice::act(format!(
                 "add a default route, or one for the range: {tool} add {range} dev {dev}"
             ))),
+    )
+}
+
+/// Endpoints whose best route drops or refuses packets. A network plugin keeps such a route for its own block of addresses,
+/// and better ones for the pods that are there.
+fn endpoints_nowhere(patient: &Patient, family: Family) -> Option<Finding> {
+    let facts = &patient.world.host_facts;
+    let routes = || facts.routes.iter().flatten().filter(|of| of.is_main());
+    let best = |ip: IpAddr| {
+        let leads = routes().filter(|of| of.route.to.contains(&ip));
+        leads.max_by_key(|of| of.route.to.prefix_len())
+    };
+    let endpoints = patient.endpoints(family);
+    let lost: Vec<(IpAddr, IpNet)> = endpoints
+        .iter()
+        .filter_map(|ip| Some((*ip, best(*ip)?)))
+        .filter(|(_, of)| of.kind == RouteKind::Nowhere)
+        .map(|(ip, of)| (ip, of.route.to))
+        .collect();
+    // This node's own block has its pods' routes in it, and a pod that has just gone is in the rules for a moment.
+    let is_own = |block: IpNet| routes().any(|of| of.route.to != block && block.contains(&of.route.to));
+    let (_, block) = *lost.iter().find(|(_, block)| !is_own(*block))?;
+    let addresses = lost.iter().filter(|(_, of)| *of == block);
+    let addresses = names(addresses.map(|(ip, _)| ip.to_string()).collect(), 3);
+    let tool = match family {
+        Family::V4 => "ip route",
+        Family::V6 => "ip -6 route",
+    };
+    Some(
+        Finding::fault(
+            Cause::NoRoute,
+            format!("no route to endpoints {addresses}: {block} is a route that drops or refuses"),
+        )
+        .because(
+            "kube-proxy's rules send to them, and then the host has no way: connections to their Services time out, or end with \"No route \
+             to host\", one for each time that such an endpoint is chosen.",
+        )
+        .advise(Advice::act(format!(
+            "see who made it and why ({tool} show {block}): a network plugin of an earlier installation, or one that lost the other node"
+        ))),
     )
 }
 

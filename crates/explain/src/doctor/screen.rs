@@ -48,6 +48,12 @@ pub fn headline(report: &Report) -> String {
     if words.is_empty() && report.is_blind() {
         return format!("NOT EXAMINED: {}, too little could be looked at", report.host);
     }
+    if words.is_empty() && !report.not_seen.is_empty() {
+        return format!(
+            "HEALTHY AS FAR AS SEEN: nothing to report of {}; what could not be seen is below",
+            report.host
+        );
+    }
     if words.is_empty() {
         return format!("HEALTHY: nothing to report of {}", report.host);
     }

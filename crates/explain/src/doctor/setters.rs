@@ -1,6 +1,7 @@
 //! Rules of others that set or ask for a packet's mark, of iptables and of nftables.
 
 use super::Patient;
+use crate::fate::is_of_kubernetes;
 use iptables::ast::{Is, Match, Rule, Ruleset, TableName, Target};
 use iptables::render::RuleText;
 use nftables::listed::{BinaryOp, Expr, Op, Statement, Table, Value, Verdict};
@@ -55,12 +56,6 @@ pub(super) fn of_others(patient: &Patient, bits: u32) -> Vec<MarkRule> {
     found
 }
 
-/// Chains of Kubernetes. Other software has chains with such names, too.
-fn is_kubernetes(chain: &str) -> bool {
-    const OTHERS: [&str; 3] = ["KUBE-ROUTER", "KUBE-POD-FW", "KUBE-NWPLCY"];
-    chain.starts_with("KUBE-") && !OTHERS.iter().any(|prefix| chain.starts_with(prefix))
-}
-
 /// Others' rules, and whether packets may meet them behind kube-proxy's translation and before its masquerading.
 fn others(rules: &Ruleset) -> Vec<(TableName, &str, &Rule, bool)> {
     let mut found = Vec::new();
@@ -68,7 +63,7 @@ fn others(rules: &Ruleset) -> Vec<(TableName, &str, &Rule, bool)> {
         let late = late_chains(*table, &chains.chains);
         for (name, chain) in &chains.chains {
             let name = name.as_str();
-            if !is_kubernetes(name) {
+            if !is_of_kubernetes(name) {
                 found.extend(
                     chain
                         .rules

@@ -1,7 +1,8 @@
 //! Settings of the kernel.
 
 use super::pods::names;
-use super::{Patient, lacks_filter, rules_of};
+use super::unseen::lacks_filter;
+use super::{Patient, rules_of};
 use crate::finding::{Advice, Cause, Finding};
 use crate::known::Kind;
 use iptables::ast::{AddrType, Is, Match, Rule, TableName, Target};

@@ -75,20 +75,32 @@ function address(page, parameters) {
 
 const ofService = (name) => "#/service/" + name.split("/").map(encodeURIComponent).join("/");
 
+// Tones and words for what answers name; what is so, they decide. Green is for what has nothing to look at.
 const STATES = {
   failing: ["bad", "no ready endpoint"],
+  "other-ports": ["bad", "no endpoint for its ports"],
   ending: ["warn", "only ending endpoints"],
+  "not-here": ["warn", "policy Local: none here for pods"],
   partly: ["warn", "partly ready"],
+  "not-here-outside": ["plain", "policy Local: none here for outside"],
+  "ready-with-notes": ["warn", "ready, with notes"],
   ready: ["good", "ready"],
   "not-served": ["faint", "not kube-proxy's"],
 };
+const HEALTH = { ready: "good", "not-ready": "bad", terminating: "bad", "serving-while-terminating": "warn" };
+const ROUTES = { endpoints: null, "not-routed": null, depends: "warn", "not-known": "warn" };
 const REACH = { yes: "good", no: "bad", sometimes: "warn", "not-ours": "faint", unknown: "warn" };
 
-// Green is for what has nothing to look at.
 function stateOf(service) {
-  const [tone, words] = STATES[service.state] || ["faint", service.state];
-  if (tone === "good" && service.warnings) return el("span", { class: "state warn" }, words + ", with notes");
+  const [tone, words] = STATES[service.kind] || ["faint", service.kind];
   return el("span", { class: "state " + tone }, words);
+}
+
+// Whose rules are shown: another node may answer otherwise.
+function seenFrom(seen) {
+  if (!seen.node) return "No Node is known: what is here, is as a node sees it that has no endpoint of its own.";
+  return "As node " + seen.node + " sees it" + (seen.is_one_of_several ? ", the first of the Nodes" : "") +
+    ": its rules, its pods" + (seen.nodes > 1 ? ". Other nodes may answer otherwise" : "") + ".";
 }
 
 // ---- services
@@ -103,11 +115,11 @@ async function services(parameters, mine) {
   }, el("b", {}, number(count)), words);
   const chips = el("div", { class: "chips" },
     chip("", summary.services, "", "services"),
-    chip("failing", summary.states.failing, summary.states.failing ? "bad" : "", "no ready endpoint"),
-    chip("ending", summary.states.ending, summary.states.ending ? "warn" : "", "only ending endpoints"),
-    chip("partly", summary.states.partly, summary.states.partly ? "warn" : "", "partly ready"),
-    chip("ready", summary.states.ready, "", "ready"),
-    chip("not-served", summary.states["not-served"], "", "not kube-proxy's"),
+    Object.entries(STATES).filter(([word]) => word in summary.states).map(([word, [tone, words]]) => {
+      const count = summary.states[word];
+      const isRare = ["other-ports", "not-here", "not-here-outside"].includes(word);
+      return count || !isRare || state === word ? chip(word, count, count && ["bad", "warn"].includes(tone) ? tone : "", words) : null;
+    }),
     chip("noted", summary.noted, summary.warned ? "warn" : "", "with notes"));
   const body = el("tbody", {}, found.services.map(serviceRow));
   const table = el("div", { class: "wide" }, el("table", {},
@@ -155,6 +167,7 @@ async function service(name, mine) {
   show("services",
     el("h1", { id: "title" }, found.name),
     el("p", { class: "faint" }, [found.type, found.not_served].concat(policies).filter(Boolean).join(" · ")),
+    el("p", { class: "faint", id: "seen" }, seenFrom(found.seen_from)),
     el("div", { id: "answers" }, found.answers.map(answerCard)),
     el("h2", {}, "Endpoints ", el("span", { class: "faint" }, number(found.endpoints_total))),
     endpointTable(found),
@@ -185,13 +198,17 @@ function answerCard(answer) {
       el("strong", {}, answer.headline),
       el("a", { href: draw }, "draw the path")),
     el("p", { class: "faint" }, "From ", answer.from, " to ", answer.to, ": the client ", answer.client),
-    answer.findings.map((it) => findingList(it, answer.headline)), answer.remarks.map((remark) => el("p", { class: "faint" }, "Note: " + remark.what)));
+    answer.findings.map(findingList), answer.remarks.map(remarkLine));
 }
 
+// Good to know: of a NetworkPolicy, which one it is is in the reason.
+const remarkLine = (remark) => el("p", { class: "faint", "data-finding": remark.id },
+  "Note: " + remark.what + (remark.why ? ". " + remark.why : ""));
+
 // What the headline says already is not said again.
-function findingList(finding, headline) {
+function findingList(finding) {
   const list = el("dl", { "data-finding": finding.id });
-  if (!headline.includes(finding.what)) list.append(el("dt", {}, "also"), el("dd", {}, finding.what));
+  if (!finding.is_in_headline) list.append(el("dt", {}, "also"), el("dd", {}, finding.what));
   if (finding.why) list.append(el("dt", {}, "why"), el("dd", {}, finding.why));
   finding.advice.forEach((advice, i) => {
     const where = [advice.object, advice.field].filter(Boolean).join(", ");
@@ -202,7 +219,6 @@ function findingList(finding, headline) {
 
 function endpointTable(found) {
   if (!found.endpoints_total) return el("p", {}, "No slice lists an endpoint.");
-  const tones = { ready: "good", "not ready": "bad", terminating: "bad", "terminating, serving": "warn" };
   const left = found.endpoints_total - found.endpoints.length;
   const hinted = found.endpoints.some((one) => one.hints.length);
   const named = found.endpoints.some((one) => one.pod);
@@ -211,7 +227,7 @@ function endpointTable(found) {
     el("thead", {}, el("tr", {}, heads.filter(Boolean).map((it) => el("th", {}, it)))),
     el("tbody", {}, found.endpoints.map((one) => el("tr", {},
       el("td", { class: "mono" }, one.address),
-      el("td", {}, el("span", { class: "state " + (tones[one.state] || "faint") }, one.state),
+      el("td", {}, el("span", { class: "state " + (HEALTH[one.kind] || "faint") }, one.state),
         one.trouble.map((it) => el("div", { class: "faint" }, it))),
       el("td", { class: "mono" }, one.ports.join(", ")),
       named ? el("td", {}, one.pod || "") : null,
@@ -222,13 +238,16 @@ function endpointTable(found) {
 }
 
 function routeText(route) {
-  if (route.ends !== "endpoints") return route.ends + ": " + route.reason;
+  if (route.kind !== "endpoints") return route.ends + ": " + route.reason;
   return plural(route.endpoints, "endpoint", "endpoints") + ", source " + (route.masquerade ? "rewritten" : "kept") +
     (route.only_from ? ", only from " + route.only_from : "");
 }
 
 function frontendTable(ports) {
-  const tone = (route) => ["endpoints", "not routed"].includes(route.ends) ? null : route.ends === "depends" ? "state warn" : "state bad";
+  const tone = (route) => {
+    const known = route.kind in ROUTES ? ROUTES[route.kind] : "bad";
+    return known && "state " + known;
+  };
   const cell = (route) => el("td", { title: route.reason }, el("span", { class: tone(route) }, routeText(route)));
   return el("div", { class: "wide" }, el("table", {},
     el("thead", {}, el("tr", {}, ["Port", "Address", "from a pod", "from the node", "from outside"].map((it) => el("th", {}, it)))),
@@ -305,7 +324,7 @@ function drawn(found) {
   const steps = [box(found.from, found.packet
     ? el("div", { class: "mono" }, found.packet.source + " → " + found.packet.destination + " " + found.packet.protocol) : null)];
   for (const step of found.steps) {
-    const isOneOfMany = step.chain.startsWith("KUBE-SEP-") && found.endpoints_total > 1;
+    const isOneOfMany = step.is_one_of_endpoints && found.endpoints_total > 1;
     const title = [step.table + " " + step.chain, isOneOfMany ? el("span", { class: "faint" }, " (for example; each endpoint has one)") : null];
     steps.push(box(title, step.rules.map((rule) => el("div", { class: "rule" },
       el("span", { class: "faint" }, rule.number === null ? "" : String(rule.number)),
@@ -325,13 +344,17 @@ function drawn(found) {
       left ? el("p", { class: "faint" }, "and " + number(left) + " more") : null));
   }
   steps.push(el("li", {}, el("div", { class: "box end " + tone }, el("div", { class: "title" }, "The client " + found.client))));
+  const isTold = found.findings.concat(found.remarks).some((it) => it.id === "seen-from");
   const are = { observed: "the host’s saved rules", rendered: "the rules that the objects ask for", none: "what the objects ask for" };
   return [
     el("section", { class: "card " + tone, id: "verdict", "data-reachable": found.reachable },
       el("div", { class: "head" }, el("strong", {}, found.headline),
         found.service ? el("a", { href: ofService(found.service) }, found.service) : null),
       el("p", { class: "faint" }, "To " + found.to + ", on " + found.node + ", " + found.mode + " mode, by " + are[found.rules_are]),
-      found.findings.map((it) => findingList(it, found.headline)), found.remarks.map((remark) => el("p", { class: "faint" }, "Note: " + remark.what))),
+      found.other_node && !isTold ? el("p", { id: "other-node" }, el("b", {}, "Of another node: "), "this page has the rules of " + found.node +
+        ", and such a packet meets those of " + found.other_node + ", which may say otherwise. Ask there: kube-proxy explore --node " +
+        found.other_node + ", or explain --node " + found.other_node + ".") : el("p", { class: "faint", id: "seen" }, seenFrom(found.seen_from)),
+      found.findings.map(findingList), found.remarks.map(remarkLine)),
     el("ol", { class: "way", id: "way" }, steps),
     found.addresses.length ? el("p", { class: "faint" }, "This node port answers at " + found.addresses.join(", ")) : null,
     found.next.length ? el("h2", {}, "Next") : null,

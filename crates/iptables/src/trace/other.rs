@@ -40,6 +40,7 @@ pub(super) fn truths(module: &Arc<str>, words: &[Arc<str>], state: &State, site:
         "tcp" | "udp" | "sctp" => Some(each(&|opt| ports(opt, state))),
         "multiport" => Some(each(&|opt| multiport(opt, state))),
         "iprange" => Some(each(&|opt| ip_range(opt, state))),
+        "set" if !site.sets.is_empty() => Some(each(&|opt| set(opt, state, site))),
         "state" | "conntrack" if has_no_connection(state) => Some(vec![without_connection(&opts, state)]),
         "state" | "conntrack" => Some(each(&|opt| conntrack(opt, state))),
         "mark" => Some(each(&|opt| {
@@ -282,6 +283,14 @@ fn conntrack(opt: &Opt<'_>, state: &State) -> Option<Truth> {
         _ => return None,
     };
     Some(Truth::Known(decided))
+}
+
+/// `--match-set NAME src[,dst]`; other options ask what nobody counts.
+fn set(opt: &Opt<'_>, state: &State, site: &Site<'_>) -> Option<Truth> {
+    match (opt.name, opt.values.as_slice()) {
+        ("--match-set", [name, flags]) => site.sets.have(name, flags, state).map(Truth::Known),
+        _ => None,
+    }
 }
 
 fn network(text: &str) -> Option<IpNet> {

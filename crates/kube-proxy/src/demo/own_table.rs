@@ -367,7 +367,7 @@ fn closing(page: &mut Page<'_>, report: &Report) -> Result<()> {
         page.line("")?;
         page.paragraph("Next, break something by hand and watch the sides differ:")?;
         return page.line(
-            "    cargo xtask demo --proxy-mode nftables --tamper 'nft flush chain ip kube-proxy masquerading'",
+            "    kube-proxy lab demo --proxy-mode nftables --tamper 'nft flush chain ip kube-proxy masquerading'",
         );
     }
     page.paragraph("The kernel did not do what the cluster's objects ask for.")

@@ -83,10 +83,10 @@ impl<'a> Page<'a> {
             self.paragraph("Next, break a rule by hand and watch the sides differ:")?;
             writeln!(
                 self.out,
-                "    cargo xtask demo --tamper 'iptables -t nat -F KUBE-MARK-MASQ'"
+                "    kube-proxy lab demo --tamper 'iptables -t nat -F KUBE-MARK-MASQ'"
             )?;
             self.paragraph(
-                "or look around yourself while the same cluster serves: cargo xtask lab tour --pause",
+                "or look around yourself while the same cluster serves: kube-proxy lab tour --pause",
             )?;
             return Ok(());
         }

@@ -52,7 +52,7 @@ impl Side {
                 content: Content::Objects(Box::new(world)),
             });
         }
-        let dumps = dumps::read(&[path.display().to_string()])?;
+        let dumps = dumps::read(&[path.display().to_string()], dumps::Wanted::Both)?;
         let host = of_dumps(dumps, addresses, own);
         if Family::ALL
             .into_iter()

@@ -1,10 +1,12 @@
 //! A folder of files about one host: what `--save` writes, and what people print by hand and mail.
 
 use super::Seen;
+use crate::input::mailed;
 use anyhow::{Context as _, Result, bail, ensure};
 use explain::HostFacts;
 use explain::doctor::{NotSeen, Weight};
 use explain::page::harmless;
+use path::IpSets;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -44,6 +46,8 @@ enum Kind {
     Facts,
     /// Rules of iptables or nftables.
     Rules,
+    /// `ipset save`
+    Sets,
     /// Kubernetes objects.
     Objects,
     /// `sysctl -a`
@@ -57,12 +61,13 @@ enum Kind {
 }
 
 /// How names begin. Longer ones come first.
-const KINDS: [(&str, Kind); 12] = [
+const KINDS: [(&str, Kind); 13] = [
     ("facts", Kind::Facts),
     ("node", Kind::Facts),
     ("iptables", Kind::Rules),
     ("ip6tables", Kind::Rules),
     ("nft", Kind::Rules),
+    ("ipset", Kind::Sets),
     ("objects", Kind::Objects),
     ("sysctl", Kind::Sysctl),
     ("ip-route", Kind::Routes),
@@ -130,8 +135,7 @@ fn text_of(path: &Path, largest: u64) -> Result<String> {
         .context("cannot be read")?;
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     ensure!(length <= largest, "it is larger than {} MB", largest >> 20);
-    // Comments of rules may be in any encoding.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(mailed::text_of(bytes))
 }
 
 /// Whether it can be the name of a setting: words of it may be names of interfaces, which have no control characters.
@@ -156,7 +160,7 @@ fn whole_routes<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<String> {
 
 fn take(path: &Path, name: &str, kind: Kind, seen: &mut Seen) -> Result<()> {
     let largest = match kind {
-        Kind::Rules | Kind::Objects => LARGEST,
+        Kind::Rules | Kind::Sets | Kind::Objects => LARGEST,
         _ => LARGEST_FACTS,
     };
     let text = text_of(path, largest)?;
@@ -170,7 +174,12 @@ fn take(path: &Path, name: &str, kind: Kind, seen: &mut Seen) -> Result<()> {
             read.routes = read.routes.or(seen.facts.routes.take());
             read.policy_rules = read.policy_rules.or(seen.facts.policy_rules.take());
             read.kernel = read.kernel.or(seen.facts.kernel.take());
+            read.sets = std::mem::take(&mut seen.facts.sets);
             seen.facts = read;
+        }
+        Kind::Sets => {
+            let read = IpSets::read(&text).map_err(anyhow::Error::msg)?;
+            seen.facts.sets.extend(read);
         }
         Kind::Rules => drop(seen.dumps.insert(name.to_owned(), text)),
         Kind::Objects => {

@@ -2,7 +2,7 @@
 
 use super::Seen;
 use explain::HostFacts;
-use explain::doctor::{Backend, NotSeen, Weight};
+use explain::doctor::{Backend, NATIVE_TABLES, NotSeen, Weight};
 use explain::facts::{ABSENT, ClockFacts, ConntrackFacts, InterfaceFacts, Listening, Lock, Module};
 use kernel::host_state::{self, ModuleState};
 use kernel::native::{self, Elements, ListError};
@@ -114,7 +114,7 @@ fn native_tables(seen: &mut Seen) -> bool {
     if let Some(version) = host_state::nft_version() {
         seen.facts.tools.insert("nft".to_owned(), version);
     }
-    let what = "tables of nftables";
+    let what = NATIVE_TABLES;
     match native::list() {
         Ok(listed) => {
             if listed.elements == Elements::LeftOut {

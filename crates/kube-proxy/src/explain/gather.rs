@@ -11,7 +11,7 @@ use std::path::Path;
 /// Everything the sources name, of which Pods only those that the question is about.
 pub(super) fn parts(sources: &Sources, question: &Question) -> Result<Parts> {
     sources.check()?;
-    let facts = match &sources.facts {
+    let mut facts = match &sources.facts {
         Some(path) => read_facts(path)?,
         None => HostFacts::default(),
     };
@@ -33,7 +33,8 @@ pub(super) fn parts(sources: &Sources, question: &Question) -> Result<Parts> {
     } else {
         None
     };
-    let dumps = dumps::read(&sources.dump)?;
+    let dumps = dumps::read(&sources.dump, dumps::Wanted::Both)?;
+    facts.sets = dumps.sets;
     Ok(Parts {
         documents,
         config,

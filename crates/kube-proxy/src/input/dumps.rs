@@ -1,11 +1,14 @@
 //! Saved rules of a host: what `iptables-save`, `ip6tables-save` and `nft list ruleset` print.
 
+use super::parts::{Section, parts};
 use crate::trace;
-use anyhow::{Result, bail};
-use iptables::ast::{Is, Match, Ruleset};
-use iptables::parse;
+use anyhow::{Result, anyhow, bail};
+use explain::page::harmless;
+use iptables::ast::{Ruleset, TableName};
 use model::{Family, PerFamily};
 use nftables::listed;
+use path::IpSets;
+use std::collections::BTreeSet;
 
 /// What dumps hold.
 #[derive(Clone, Debug, Default)]
@@ -14,29 +17,62 @@ pub struct Dumps {
     pub saved: PerFamily<Option<Ruleset>>,
     /// Tables of nftables, of all files; `None` without such a dump.
     pub native: Option<listed::Ruleset>,
+    /// Sets of `ipset`, of all files.
+    pub(crate) sets: IpSets,
+    /// The families of the rules of iptables that are there, whether they were asked for or not.
+    given: BTreeSet<Family>,
 }
 
-/// Reads dumps; what each is, and the family of rules of iptables, is told by what is in it. Rules of iptables come as one
-/// file a family, tables of nftables in as many as there are.
+impl Dumps {
+    /// The family that rules are of, where none are of this one and no list of nftables tells of both.
+    pub(crate) fn only_other_than(&self, family: Family) -> Option<Family> {
+        let is_told = self.native.is_some() || self.given.contains(&family);
+        self.given.first().copied().filter(|_| !is_told)
+    }
+}
+
+/// Which rules of dumps are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those of both families. Rules that may be of either are taken for IPv4's, which is told.
+    Both,
+    /// Those of one. Rules that may be of either are its own.
+    Only(Family),
+}
+
+impl Wanted {
+    fn has(self, family: Family) -> bool {
+        self == Wanted::Both || self == Wanted::Only(family)
+    }
+}
+
+/// Reads dumps; what each is, and the family of rules of iptables, is told by what is in it. A file may hold several.
 ///
 /// # Errors
 /// Names the file, and the line that is no rule.
-pub fn read(files: &[String]) -> Result<Dumps> {
+pub(crate) fn read(files: &[String], wanted: Wanted) -> Result<Dumps> {
     let mut dumps = Dumps::default();
     let mut left_out = Vec::new();
     for file in files {
         let text = trace::read_dump(file)?;
-        if nftables::parse::form_of(&text).is_some() {
-            trace::add_native(dumps.native.get_or_insert_default(), file, &text)?;
+        if IpSets::is_text(&text) {
+            let sets = IpSets::read(&text).map_err(|why| anyhow!("{file}: {why}"))?;
+            dumps.sets.extend(sets);
             continue;
         }
-        let family = family_of(&text);
-        let slot: &mut Option<Ruleset> = dumps.saved.get_mut(family);
-        if slot.is_some() {
-            bail!("{file}: a second dump of {family} rules");
+        let parts = parts(&text);
+        if let Some(native) = &parts.native {
+            trace::add_native(dumps.native.get_or_insert_default(), file, native)?;
         }
-        *slot = Some(trace::rules_of(file, &text, family)?);
-        left_out.extend(trace::left_out_of(&text).map(|table| (file, table, family)));
+        let is_alone = parts.saved.len() == 1;
+        for section in &parts.saved {
+            let family = family(file, section, is_alone, wanted)?;
+            dumps.given.insert(family);
+            if wanted.has(family) {
+                add(&mut dumps, file, &section.text, family)?;
+                left_out.extend(trace::left_out_of(&section.text).map(|table| (file, table, family)));
+            }
+        }
     }
     let none = listed::Ruleset::default();
     for (file, table, family) in left_out {
@@ -45,38 +81,36 @@ pub fn read(files: &[String]) -> Result<Dumps> {
     Ok(dumps)
 }
 
-/// `ip6tables-save` prints the same words as `iptables-save`: addresses tell them apart, else matches that only one family
-/// has.
-pub(crate) fn family_of(text: &str) -> Family {
-    let of_six = parse::save(text, Family::V6);
-    let rules = of_six
-        .ruleset
-        .tables
-        .values()
-        .flat_map(|table| table.chains.values())
-        .flat_map(|chain| &chain.rules);
-    let mut seen = PerFamily {
-        v4: 0_usize,
-        v6: 0_usize,
-    };
-    for rule in rules {
-        for net in [&rule.src, &rule.dst].into_iter().flatten() {
-            let (Is::Equal(net) | Is::Not(net)) = net;
-            *seen.get_mut(Family::of(net.addr())) += 1;
+/// The family of rules: as they tell, or as the file's name does, or as is asked.
+fn family(file: &str, section: &Section<'_>, is_alone: bool, wanted: Wanted) -> Result<Family> {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    match (section.family, wanted) {
+        (Some(family), _) => Ok(family),
+        (None, _) if is_alone && name.starts_with("ip6tables") => Ok(Family::V6),
+        (None, _) if is_alone && name.starts_with("iptables") => Ok(Family::V4),
+        (None, Wanted::Only(family)) if is_alone => Ok(family),
+        (None, Wanted::Both) if is_alone => {
+            anstream::eprintln!(
+                "note: {}: nothing in it tells whether its rules are of IPv4 or IPv6, so they are taken for IPv4's; a first line \
+                 \"# ip6tables\" says otherwise",
+                harmless(file)
+            );
+            Ok(Family::V4)
         }
-        let is_six = rule
-            .matches
-            .iter()
-            .any(|one| matches!(one, Match::Other { module, .. } if module.contains('6')));
-        seen.v6 += usize::from(is_six);
+        (None, _) => bail!(
+            "{file}: rules of the same table are in it twice, and nothing tells which are of IPv4 and which of IPv6: put a line \
+             \"# iptables\" or \"# ip6tables\" before each, or give each family a file"
+        ),
     }
-    let says_six = text
-        .lines()
-        .next()
-        .is_some_and(|line| line.contains("ip6tables-save"));
-    if says_six || seen.v6 > seen.v4 {
-        Family::V6
-    } else {
-        Family::V4
+}
+
+fn add(dumps: &mut Dumps, file: &str, text: &str, family: Family) -> Result<()> {
+    let rules = trace::rules_of(file, text, family)?;
+    let known = dumps.saved.get_mut(family).get_or_insert_default();
+    let both = |table: &TableName| known.tables.contains_key(table);
+    if let Some(table) = rules.tables.keys().copied().find(both) {
+        bail!("{file}: a second dump of {family} rules: table {table} is there twice");
     }
+    known.tables.extend(rules.tables);
+    Ok(())
 }

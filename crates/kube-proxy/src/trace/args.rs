@@ -21,8 +21,8 @@ pub struct TraceArgs {
     pub packets: Option<String>,
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Rules as `iptables-save` (or `ip6tables-save`), `nft list ruleset` or `nft -j list ruleset` prints them; `-` for
-    /// standard input. Repeat for a host that has both kinds.
+    /// Rules as `iptables-save` (or `ip6tables-save`), `nft list ruleset` or `nft -j list ruleset` prints them, and sets as
+    /// `ipset save` does; `-` for standard input. Repeat for a host that has several kinds.
     #[arg(long, value_name = "FILE")]
     pub dump: Vec<String>,
     /// An address of the host, beside those that are known otherwise. Repeat for all: with any given, every other
@@ -38,9 +38,10 @@ pub struct TraceArgs {
     /// Lists every rule that is evaluated, not only those that match.
     #[arg(long)]
     pub evaluated: bool,
-    /// How many ways are printed rule by rule, or drawn; 0 for all. The others are listed with their ends.
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    pub full: usize,
+    /// How many ways are printed rule by rule, or drawn; 0 for all. The others are listed with their ends [default: 10;
+    /// of JSON, which leaves the others out: 1000, and fewer where they have very many steps].
+    #[arg(long, value_name = "N")]
+    pub full: Option<usize>,
     /// Columns to fit the text into.
     #[arg(long, default_value_t = 140, value_name = "N")]
     pub width: u16,
@@ -154,7 +155,15 @@ impl Question {
     }
 }
 
+/// How many ways are printed rule by rule when nobody says.
+const USUAL_FULL: usize = 10;
+
 impl TraceArgs {
+    /// How many ways are printed rule by rule, or drawn; 0 for all.
+    pub(super) fn full(&self) -> usize {
+        self.full.unwrap_or(USUAL_FULL)
+    }
+
     /// Adds what the flags say about the host.
     pub(super) fn add_facts(&self, host: &mut Host) {
         if !self.local_address.is_empty() {

@@ -43,7 +43,7 @@ pub(super) fn write(
     (host, answer): (&Host, &Answer),
     args: &TraceArgs,
 ) -> io::Result<()> {
-    let drawing = Drawing::new(host, answer, args.full);
+    let drawing = Drawing::new(host, answer, args.full());
     match language {
         Language::Mermaid => mermaid::write(out, &drawing),
         Language::Dot => dot::write(out, &drawing),
@@ -175,7 +175,7 @@ impl Drawing {
         let mut heading = vec![answer.packet.to_string(), describe::outcome(answer)];
         if drawn < all {
             heading.push(format!(
-                "{} more ways are not drawn; --full N draws up to {MOST_WAYS}, --output json has them all",
+                "{} more ways are not drawn; --full N draws up to {MOST_WAYS}, --output json --full 0 has them all",
                 all - drawn
             ));
         }

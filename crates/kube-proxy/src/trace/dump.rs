@@ -1,5 +1,7 @@
 //! Rules out of files: of iptables, of nftables as text or as JSON, told apart by their content.
 
+use crate::input::dumps::{self, Wanted};
+use crate::input::mailed;
 use anyhow::{Context, Result, bail, ensure};
 use iptables::ast::{Ruleset, TableName};
 use iptables::parse::Opaque;
@@ -12,23 +14,35 @@ use std::io::Read;
 /// The rules of all files together, on a host of which nothing else is known.
 ///
 /// # Errors
-/// Names the file that could not be read, or what in it is no rule.
+/// Names the file that could not be read, or what in it is no rule; or says that no rules are of this family.
 pub(super) fn host(files: &[String], family: Family) -> Result<Host> {
-    let mut host = Host::default();
-    let mut left_out = Vec::new();
-    for file in files {
-        let text = read_dump(file)?;
-        if nftables::parse::form_of(&text).is_some() {
-            add_native(&mut host.native, file, &text)?;
-        } else {
-            add_saved(&mut host, file, &text, family)?;
-            left_out.extend(left_out_of(&text).map(|table| (file, table)));
-        }
-    }
-    for (file, table) in left_out {
-        ensure_is_native(&host.native, file, table, family)?;
+    let (host, other) = host_or_other(files, family)?;
+    if let Some(other) = other {
+        let tool = match family {
+            Family::V4 => "iptables-save",
+            Family::V6 => "ip6tables-save",
+        };
+        bail!(
+            "the packet is of {family}, and the dump has only rules of {other}: give what {tool} prints as well"
+        );
     }
     Ok(host)
+}
+
+/// The same, and the family that the rules are of where none are of this one.
+///
+/// # Errors
+/// Names the file that could not be read, or what in it is no rule.
+pub(super) fn host_or_other(files: &[String], family: Family) -> Result<(Host, Option<Family>)> {
+    let dumps = dumps::read(files, Wanted::Only(family))?;
+    let other = dumps.only_other_than(family);
+    let mut host = Host {
+        native: dumps.native.unwrap_or_default(),
+        sets: dumps.sets,
+        ..Host::default()
+    };
+    *host.rules.get_mut(family) = dumps.saved.get(family).clone().unwrap_or_default();
+    Ok((host, other))
 }
 
 /// The tables that `iptables-save` says it leaves out, since they have rules that it has no words for.
@@ -80,17 +94,6 @@ pub(crate) fn add_native(native: &mut listed::Ruleset, file: &str, text: &str) -
     Ok(())
 }
 
-fn add_saved(host: &mut Host, file: &str, text: &str, family: Family) -> Result<()> {
-    for (name, table) in rules_of(file, text, family)?.tables {
-        let before = host.rules.get_mut(family).tables.insert(name, table);
-        ensure!(
-            before.is_none(),
-            "{file} holds table {name}, which another dump has too"
-        );
-    }
-    Ok(())
-}
-
 /// The rules of the text of an `iptables-save` file.
 ///
 /// # Errors
@@ -99,20 +102,18 @@ pub(crate) fn rules_of(file: &str, text: &str, family: Family) -> Result<Ruleset
     let saved = iptables::parse::save(text, family);
     // A rule that was not understood may be the one that decides, and shifts the numbers of those behind it.
     let in_table = |line: &&Opaque| line.table.is_some() || line.text.contains("-A ");
-    if let Some(line) = saved.opaque.iter().find(in_table) {
+    let found = saved.opaque.iter().find(in_table);
+    if saved.ruleset.tables.is_empty() {
+        let instead = mailed::instead(text).map_or_else(String::new, |what| format!(": {what}"));
+        let line = found.map_or_else(String::new, |line| format!(" (line {} is in none)", line.line));
+        bail!("{file} holds no table of iptables-save, nor of nft list ruleset{line}{instead}");
+    }
+    if let Some(line) = found {
         let text: String = line.text.chars().take(LONGEST_QUOTE).collect();
         bail!("{file}, line {}: not a rule of iptables-save: {text}", line.line);
     }
     ensure!(
-        !saved.ruleset.tables.is_empty(),
-        "{file} holds no table of iptables-save, nor of nft list ruleset"
-    );
-    let last = text.lines().rev().find(|line| {
-        let line = line.trim();
-        !line.is_empty() && !line.starts_with('#')
-    });
-    ensure!(
-        last.is_some_and(|line| line.trim() == "COMMIT"),
+        !mailed::is_cut(text),
         "{file} does not end with COMMIT: its end is missing"
     );
     Ok(saved.ruleset)
@@ -145,6 +146,5 @@ pub(crate) fn read_dump(file: &str) -> Result<String> {
         "{file} is larger than {} MB: cut out the tables that matter",
         LARGEST_DUMP >> 20
     );
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(mailed::text_of(bytes))
 }

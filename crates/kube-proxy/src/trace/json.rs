@@ -16,6 +16,10 @@ struct AnswerJson<'a> {
     outcomes: Vec<OutcomeJson>,
     /// What could not be decided.
     open: Vec<String>,
+    /// How many ways there are.
+    ways_total: usize,
+    /// How many of them, the last ones, are left out of `ways`; what they end in is in the outcome all the same.
+    ways_left_out: usize,
     ways: Ways<'a>,
 }
 
@@ -23,12 +27,73 @@ struct AnswerJson<'a> {
 struct Ways<'a> {
     host: &'a Host,
     answer: &'a Answer,
+    /// So many of them.
+    told: usize,
+    /// Of each so many steps.
+    steps: usize,
 }
 
 impl Serialize for Ways<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ways = self.answer.ways.iter();
-        serializer.collect_seq(ways.map(|way| way_json(self.host, self.answer, way)))
+        let ways = self.answer.ways.iter().take(self.told);
+        serializer.collect_seq(ways.map(|way| self.way_json(way)))
+    }
+}
+
+/// How much is told. An answer may have 65,536 ways with thousands of steps each, which nobody has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    ways: usize,
+    /// Steps and conditions; of a first way that has more, the first ones are told.
+    steps: usize,
+    /// Steps of one way.
+    of_way: usize,
+}
+
+impl Room {
+    /// For one answer: as many ways as somebody wants (0 for all), or as the text's list has, with 20 MB of steps or so.
+    pub(super) fn of(full: Option<usize>) -> Room {
+        const USUAL: Room = Room {
+            ways: 1000,
+            steps: 50_000,
+            of_way: 10_000,
+        };
+        match full {
+            None => USUAL,
+            Some(0) => Room {
+                ways: usize::MAX,
+                steps: usize::MAX,
+                of_way: usize::MAX,
+            },
+            Some(ways) => Room {
+                ways,
+                steps: usize::MAX,
+                of_way: usize::MAX,
+            },
+        }
+    }
+
+    /// For a list of answers.
+    pub(super) fn of_list(full: Option<usize>) -> Room {
+        Room {
+            steps: Room::of(full).steps.saturating_mul(4),
+            ..Room::of(full)
+        }
+    }
+
+    /// How many ways of an answer have room, and the steps for which there is room then.
+    fn take(self, answer: &Answer) -> (usize, usize) {
+        let mut left = self.steps;
+        let mut told = 0;
+        for way in answer.ways.iter().take(self.ways) {
+            let size = answer.steps(way).len().min(self.of_way) + answer.claims(way).len();
+            if size > left && told > 0 {
+                break;
+            }
+            left = left.saturating_sub(size);
+            told += 1;
+        }
+        (told, left)
     }
 }
 
@@ -68,6 +133,9 @@ struct WayJson {
     /// The source it ends with; absent when that is an address of the host that is not known.
     source: Option<String>,
     mark: u32,
+    /// How many of its last steps are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    steps_left_out: usize,
     steps: Vec<StepJson>,
 }
 
@@ -148,18 +216,22 @@ struct RuleJson {
 }
 
 /// Writes the answer.
-pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &convert(host, answer)).map_err(std::io::Error::from)?;
+pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, room: Room) -> anyhow::Result<()> {
+    let (told, _) = room.take(answer);
+    serde_json::to_writer_pretty(&mut *out, &convert(host, answer, (told, room.of_way)))
+        .map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }
 
-/// The answer as a value, for lists of answers.
-pub(super) fn value(host: &Host, answer: &Answer) -> anyhow::Result<serde_json::Value> {
-    Ok(serde_json::to_value(convert(host, answer))?)
+/// The answer as a value, for lists of answers, which share the room.
+pub(super) fn value(host: &Host, answer: &Answer, room: &mut Room) -> anyhow::Result<serde_json::Value> {
+    let (told, left) = room.take(answer);
+    room.steps = left;
+    Ok(serde_json::to_value(convert(host, answer, (told, room.of_way)))?)
 }
 
-fn convert<'a>(host: &'a Host, answer: &'a Answer) -> AnswerJson<'a> {
+fn convert<'a>(host: &'a Host, answer: &'a Answer, (told, steps): (usize, usize)) -> AnswerJson<'a> {
     let packet = &answer.packet;
     let (outcome, outcomes, open) = match answer.outcome() {
         Ok(outcome) => (Some(outcome_json(&outcome)), Vec::new(), Vec::new()),
@@ -184,7 +256,14 @@ fn convert<'a>(host: &'a Host, answer: &'a Answer) -> AnswerJson<'a> {
         outcome,
         outcomes,
         open,
-        ways: Ways { host, answer },
+        ways_total: answer.ways.len(),
+        ways_left_out: answer.ways.len() - told,
+        ways: Ways {
+            host,
+            answer,
+            told,
+            steps,
+        },
     }
 }
 
@@ -209,24 +288,29 @@ fn outcome_json(outcome: &Outcome) -> OutcomeJson {
     OutcomeJson { kind, endpoints }
 }
 
-fn way_json(host: &Host, answer: &Answer, way: &Way) -> WayJson {
-    WayJson {
-        probability: way.state.chance,
-        probability_of_steps: answer.chance_of_steps(way),
-        conditions: answer.claims(way).iter().map(claim_json).collect(),
-        end: EndJson {
-            kind: describe::end_kind(&way.end),
-            text: describe::end(&way.end),
-        },
-        translated: way.translated.map(|to| to.to_string()),
-        masquerade: way.source != Source::Kept,
-        source: way.state.src.map(|ip| ip.to_string()),
-        mark: way.state.mark.value(),
-        steps: answer
-            .steps(way)
-            .iter()
-            .map(|step| step_json(host, answer.packet.family(), step))
-            .collect(),
+impl Ways<'_> {
+    fn way_json(&self, way: &Way) -> WayJson {
+        let Ways { host, answer, .. } = *self;
+        let steps = answer.steps(way);
+        WayJson {
+            probability: way.state.chance,
+            probability_of_steps: answer.chance_of_steps(way),
+            conditions: answer.claims(way).iter().map(claim_json).collect(),
+            end: EndJson {
+                kind: describe::end_kind(&way.end),
+                text: describe::end(&way.end),
+            },
+            translated: way.translated.map(|to| to.to_string()),
+            masquerade: way.source != Source::Kept,
+            source: way.state.src.map(|ip| ip.to_string()),
+            mark: way.state.mark.value(),
+            steps_left_out: steps.len().saturating_sub(self.steps),
+            steps: steps
+                .iter()
+                .take(self.steps)
+                .map(|step| step_json(host, answer.packet.family(), step))
+                .collect(),
+        }
     }
 }
 

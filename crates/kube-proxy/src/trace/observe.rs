@@ -175,8 +175,11 @@ impl Live<'_> {
         words: &Words,
     ) -> Option<Check> {
         let own = self.source.host(family);
-        let expected = self.expected.get(&family).or(own);
-        let expected = expected.filter(|_| self.args.live.check)?;
+        let of_dump = self.expected.get(&family);
+        if self.args.live.check && !self.args.dump.is_empty() && of_dump.is_none() {
+            return Some(Check::NotCompared("--dump has no rules of its family"));
+        }
+        let expected = of_dump.or(own).filter(|_| self.args.live.check)?;
         if !words.certain {
             return Some(Check::NotCompared("rules were changed while it passed"));
         }
@@ -286,14 +289,20 @@ fn expected(args: &TraceArgs, families: &[Family]) -> Result<BTreeMap<Family, Ho
     if args.dump.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let of = |family: &Family| {
-        let mut host = dump::host(&args.dump, *family)?;
+    let of = |family: &Family| -> Result<Option<(Family, Host)>> {
+        let (mut host, other) = dump::host_or_other(&args.dump, *family)?;
+        if other.is_some() {
+            return Ok(None);
+        }
         host.native.forget_what_moves();
         // Packets may have been followed when the dump was taken.
         numbered::without_ours(host.rules.get_mut(*family));
         live::add_addresses(&mut host)?;
         args.add_facts(&mut host);
-        Ok((*family, host))
+        Ok(Some((*family, host)))
     };
-    families.iter().map(of).collect()
+    families
+        .iter()
+        .filter_map(|family| of(family).transpose())
+        .collect()
 }

@@ -48,6 +48,7 @@ pub(super) fn answer(
         ["LINE", "PACKET", "OUTCOME", "WAYS", "CHANCES", "ENDS"],
     );
     let mut values = Vec::new();
+    let mut room = json::Room::of_list(args.full);
     for (number, question) in &all {
         let family = question.family();
         let host = match hosts.entry(family) {
@@ -56,7 +57,9 @@ pub(super) fn answer(
         };
         let answer = path::trace(host, &packet(question, host), Detail::Met);
         match args.output {
-            Form::Json => values.push(json!({"line": number, "answer": json::value(host, &answer)?})),
+            Form::Json => {
+                values.push(json!({"line": number, "answer": json::value(host, &answer, &mut room)?}));
+            }
             _ => _ = table.add_row(row(*number, &answer)),
         }
     }

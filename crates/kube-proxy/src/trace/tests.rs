@@ -168,6 +168,70 @@ fn ways_beyond_the_wanted_number_are_listed_and_not_told() {
     assert_eq!(lines_with(&of_two("0"), "HOOK ").len(), 4);
 }
 
+/// Rules that cannot be decided, in a row: each doubles the ways. JSON has no more of them than there is room for.
+#[test]
+fn json_of_very_many_ways_is_bounded_and_says_what_it_leaves_out() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let rule = |bit: u32| {
+        let mark = 1 << bit;
+        format!("-A PREROUTING -m set --match-set s{bit} src -j MARK --set-xmark {mark:#x}/{mark:#x}")
+    };
+    let marks: Vec<String> = (0..20).map(rule).collect();
+    let marks = marks.join("\n");
+    let text = format!("*mangle\n:PREROUTING ACCEPT [0:0]\n{marks}\nCOMMIT\n");
+    let path = folder.path().join("rules");
+    std::fs::write(&path, text).expect("the scratch folder can be written to");
+    let dump = path.display().to_string();
+    let packet = [
+        "--from",
+        "10.244.1.7",
+        "--to",
+        "192.0.2.9:80",
+        "--local-address",
+        "192.0.2.11",
+    ];
+    let ask = |more: &[&str]| print(&[&packet[..], &["--dump", &dump, "--output", "json"], more].concat());
+    let usual = ask(&[]);
+    assert!(usual.len() < 30 << 20, "{} bytes", usual.len());
+    let value = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let answer = value(&usual);
+    let told = answer["ways"].as_array().expect("ways").len() as u64;
+    let (total, left_out) = (answer["ways_total"].as_u64(), answer["ways_left_out"].as_u64());
+    assert!(total.is_some_and(|total| total > 5_000), "{total:?}");
+    assert_eq!(left_out.map(|left_out| left_out + told), total);
+    assert!((2..=1000).contains(&told), "{told}");
+    let three = value(&ask(&["--full", "3"]));
+    assert_eq!(three["ways"].as_array().map(Vec::len), Some(3));
+    // Many packets share the room.
+    let packets = folder.path().join("packets");
+    let line = format!("{} {} {} {}\n", packet[0], packet[1], packet[2], packet[3]);
+    std::fs::write(&packets, line.repeat(2)).expect("the scratch folder can be written to");
+    let packets = packets.display().to_string();
+    let list = [
+        "--packets",
+        &packets,
+        "--dump",
+        &dump,
+        "--output",
+        "json",
+        "--local-address",
+        "192.0.2.11",
+    ];
+    let list = print(&list);
+    assert!(list.len() < 100 << 20, "{} bytes", list.len());
+    let told = value(&list);
+    let told = told
+        .as_array()
+        .expect("answers")
+        .iter()
+        .map(|one| one["answer"]["ways"].as_array().map_or(0, Vec::len));
+    assert!(
+        told.clone().all(|ways| ways > 0),
+        "{:?}",
+        told.collect::<Vec<_>>()
+    );
+}
+
 #[test]
 fn evaluated_rules_say_what_was_not_so() {
     let text = node_port(&[

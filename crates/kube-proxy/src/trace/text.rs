@@ -28,10 +28,14 @@ pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &Tr
         writeln!(out)?;
         write_table(out, &page.list_of_ways())?;
         if all > LISTED {
-            writeln!(out, "{} more ways: --output json has them all.", all - LISTED)?;
+            writeln!(
+                out,
+                "{} more ways: --output json --full 0 has them all.",
+                all - LISTED
+            )?;
         }
     }
-    let full = match args.full {
+    let full = match args.full() {
         0 => all,
         limit => limit.min(all),
     };
@@ -118,7 +122,7 @@ impl Page<'_> {
         }
         if let Some(more) = steps.len().checked_sub(STEPS).filter(|more| *more > 0) {
             table.add_row(bracketed_row(&format!(
-                "{more} more steps: --output json has them all"
+                "{more} more steps: --output json --full 0 has them all"
             )));
         }
         table

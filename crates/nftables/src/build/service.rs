@@ -6,6 +6,7 @@ use crate::names::{self, Form, Kind, Role};
 use crate::slots::{Keeping, Slots};
 use ipnet::IpNet;
 use model::desired::Admission;
+use model::object::{Service, ServicePort};
 use model::{
     Balancing, DesiredPort, DesiredService, Frontend, FrontendKind, List, Route, ServicePortName, balance,
 };
@@ -257,6 +258,32 @@ fn shape(port: &DesiredPort, kind: Kind, list: List, slots: &ServiceSlots) -> Op
         (Balancing::Random, Some(affinity)) => Choice::Sticky(bound, affinity.timeout_seconds),
     };
     Some(Shape { kind, choice })
+}
+
+/// The comment of a service's element, if it has one. What is held has none; the object still tells.
+pub fn comment_of(key: &ElementKey, service: &Service) -> Option<Arc<str>> {
+    let form = names::form_of(key.set.as_str())?;
+    let has_one = match form.role {
+        Role::Treated | Role::Refused | Role::Within(..) | Role::Hashed => true,
+        Role::Admission => key.set.as_str() == names::GUARDED,
+        Role::Shared | Role::Slot(_) | Role::Bucket(_) | Role::Clients(_) => false,
+    };
+    let [.., Value::Protocol(protocol), Value::Port(number)] = *key.key else {
+        return None;
+    };
+    let is_it = |port: &&ServicePort| {
+        let own = match form.kind {
+            Some(Kind::NodePort | Kind::NodePortLocal) => port.node_port,
+            _ => Some(port.port),
+        };
+        (own, port.protocol) == (Some(number), protocol)
+    };
+    let port = service.ports.iter().filter(|_| has_one).find(is_it)?;
+    Some(comment(&ServicePortName {
+        service: service.name.clone(),
+        port: port.name.clone(),
+        protocol,
+    }))
 }
 
 /// `ns/name:port`, as much as fits.

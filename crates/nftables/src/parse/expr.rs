@@ -1,5 +1,6 @@
 //! Expressions as text.
 
+use super::json::duration;
 use super::rule::verdict;
 use super::token::{Token, Tokens};
 use crate::listed::{BinaryOp, Element, Expr, NumberMode, Value};
@@ -233,8 +234,27 @@ fn words_from(tokens: &Tokens<'_>, from: usize, element: &mut Element) {
     let untouched = element.words.is_empty() && element.comment.is_none() && element.data.is_none();
     if untouched && tokens.place() > from {
         let words = tokens.text_from(from);
-        element.words.extend((!words.is_empty()).then_some(words));
+        element
+            .words
+            .extend((!words.is_empty()).then(|| with_times_as_printed(words)));
     }
+}
+
+/// A time that somebody wrote in seconds alone, as in a file for `nft -f`, in the words of a list: `3h` for `10800s`.
+fn with_times_as_printed(words: Arc<str>) -> Arc<str> {
+    if !words.contains("timeout ") && !words.contains("expires ") {
+        return words;
+    }
+    let mut before = "";
+    let as_printed = words.split(' ').map(|word| {
+        let is_time = ["timeout", "expires"].contains(&std::mem::replace(&mut before, word));
+        let seconds = word.strip_suffix('s').filter(|_| is_time);
+        match seconds.and_then(|seconds| seconds.parse().ok()) {
+            Some(seconds) => duration(seconds),
+            None => word.to_owned(),
+        }
+    });
+    as_printed.collect::<Vec<_>>().join(" ").into()
 }
 
 /// `,B,C` behind a flag.

@@ -279,6 +279,15 @@ fn rules_of_older_lists_are_understood_as_those_of_newer_ones() {
         ),
         ("mark and 0x20 == 0x20 accept", "meta mark & 0x20 == 0x20 accept"),
         ("ct mark set mark or 0x1", "ct mark set meta mark | 0x1"),
+        // What is written for `nft -f`, and what it lists then.
+        (
+            "update @clients { ip saddr . tcp dport timeout 10800s }",
+            "update @clients { ip saddr . tcp dport timeout 3h }",
+        ),
+        (
+            "update @clients { ip saddr timeout 5461s : 10.0.0.1 }",
+            "update @clients { ip saddr timeout 1h31m1s : 10.0.0.1 }",
+        ),
     ] {
         assert_eq!(rule(older), rule(newer));
     }

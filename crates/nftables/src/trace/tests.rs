@@ -60,6 +60,7 @@ fn walked_with(mut history: History, lines: &str, state: State) -> Walked {
         networks: &[],
         masquerade_as: None,
         redirect_to: None,
+        sets: &traced::NO_SETS,
     };
     let indexed = Indexed::of(table);
     let base = table.chain("b").expect("a chain b");

@@ -54,6 +54,7 @@ fn host(dump: &Dump, own: &PerFamily<Ruleset>, native: &listed::Ruleset) -> Host
         interfaces: interfaces.collect(),
         routes: Some(routes.collect()),
         sockets: None,
+        sets: path::IpSets::default(),
     }
 }
 
