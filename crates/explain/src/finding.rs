@@ -225,7 +225,7 @@ causes! {
     SliceWithoutOwner => "slice-without-owner",
     /// All slices carry the headless label, so proxies do not see them.
     HeadlessSlices => "headless-slices",
-    /// All slices are of another family, or of type FQDN.
+    /// All slices are of another family, or of type FQDN, or the pods have no address of the family.
     SlicesOfOtherFamily => "slices-of-other-family",
     /// Slices name the port otherwise than the Service.
     PortNameMismatch => "port-name-mismatch" in Slices,

@@ -260,11 +260,12 @@ fn no_such_service(world: &World, name: &ServiceName, known: &[Known]) -> Findin
         name: name.name.clone(),
     };
     if let Some(pod) = world.objects.pod(&pod) {
-        finding.why = "It is the name of a Pod. DNS knows Services by their names, and pods only behind a headless Service that \
-                       their spec.subdomain names."
-            .to_owned();
+        let why = "It is the name of a Pod. DNS knows Services by their names, and pods only behind a headless Service that their \
+                   spec.subdomain names.";
         let asked = pod.ips.iter().map(|ip| format!("--to {ip}"));
-        return finding.advise_all(asked.map(|to| Advice::act(format!("ask for its address: {to}"))));
+        return finding
+            .because(why)
+            .advise_all(asked.map(|to| Advice::act(format!("ask for its address: {to}"))));
     }
     if !near.is_empty() {
         near.truncate(5);

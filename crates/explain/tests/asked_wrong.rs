@@ -135,3 +135,16 @@ fn thousands_of_endpoints_are_not_searched_for_each_other() {
     assert_eq!(answer.deliveries.len(), 4000, "{}", told(&answer));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
+
+#[test]
+fn of_endpoints_that_terminate_the_missing_ones_are_looked_for() {
+    let mut objects = cluster(&json!({}), &json!([]));
+    objects[4]["endpoints"][0]["conditions"] = json!({"ready": false, "serving": false, "terminating": true});
+    let answer = ask(&objects, "shop/web", "shop/cart");
+    says(&answer, Reach::No, "not-ready");
+    tells(
+        &answer,
+        "the only endpoint of Service shop/cart terminates and no longer serves",
+    );
+    tells(&answer, "see why no new pod has taken their place");
+}

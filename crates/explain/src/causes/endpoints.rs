@@ -1,7 +1,7 @@
 //! Why a port has no endpoint: which stage lost them, and whether those that are listed may have traffic.
 
 use super::{count, listed, of_service, pods, subject};
-use crate::finding::{Cause, Finding};
+use crate::finding::{Advice, Cause, Finding};
 use crate::world::World;
 use model::note::Subject;
 use model::object::{Slice, SliceEndpoint, SlicePort};
@@ -126,6 +126,7 @@ impl<'a> Looked<'a> {
                 told.concat()
             ),
             (0, all) => format!("none of the {all} endpoints of Service {name} is ready"),
+            (1, 1) => format!("the only endpoint of Service {name} terminates and no longer serves"),
             (some, all) if some == all => {
                 format!(
                     "the last {} of Service {name} terminate and no longer serve",
@@ -155,6 +156,12 @@ impl<'a> Looked<'a> {
                 Some(pod) => finding.about(subject("Pod", &pod.namespace, &pod.name)),
                 None => finding.about(of_slice(entry.slice)),
             };
+        }
+        if terminating == all {
+            return finding.advise(Advice::act(format!(
+                "see why no new pod has taken their place: kubectl get pods -n {0} -o wide; kubectl get events -n {0}",
+                name.namespace
+            )));
         }
         finding.advise_all(pods::look_at(self.world, name, entries))
     }
