@@ -71,9 +71,12 @@ impl Page {
     }
 }
 
-/// Text of others has no control characters when it is printed: comments of rules may hold anything.
+/// Text of others has no control characters when it is printed, and none that changes the order in which it is read: comments of
+/// rules may hold anything.
 pub fn harmless(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let plain = |c: char| if c.is_control() || turns(c) { '\u{fffd}' } else { c };
     text.chars().map(plain).collect()
 }
 
@@ -109,6 +112,14 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_of_others_steers_no_terminal_and_no_reader() {
+        assert_eq!(
+            harmless("a\u{1b}[2J\u{9b}b\u{202e}c\u{2069}\u{2028}é–…"),
+            "a\u{fffd}[2J\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}é–…"
+        );
+    }
 
     #[test]
     fn lines_are_broken_between_words_and_long_words_are_left_whole() {
