@@ -1,6 +1,6 @@
 //! The report for programs. The field names are an interface: add, do not rename.
 
-use crate::finding_json::{FindingJson, finding};
+use crate::finding_json::{FindingJson, finding, write_pretty};
 use explain::Severity;
 use explain::doctor::{NotSeen, Report, Weight, screen};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub(super) fn write(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> 
             })
             .collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &form).map_err(std::io::Error::from)?;
+    write_pretty(out, &form)?;
     writeln!(out)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The answer for programs. The field names are an interface: add, do not rename.
 
-use crate::finding_json::{FindingJson, finding};
+use crate::finding_json::{FindingJson, finding, write_pretty};
 use explain::fate::RuleLine;
 use explain::{Delivery, Explanation, Reach, Rules, Severity, screen};
 use serde::Serialize;
@@ -67,7 +67,7 @@ struct RuleJson<'a> {
 
 /// Writes the answer.
 pub(super) fn write(out: &mut dyn Write, answer: &Explanation) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &convert(answer)).map_err(std::io::Error::from)?;
+    write_pretty(out, &convert(answer))?;
     writeln!(out)?;
     Ok(())
 }
