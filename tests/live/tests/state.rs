@@ -471,9 +471,6 @@ fn no_flow_is_deleted_on_the_strength_of_remembered_objects() {
         "the flow is never deleted:\n{}",
         process.log()
     );
-    assert!(
-        process.log().contains("stale connections deleted"),
-        "{}",
-        process.log()
-    );
+    // The line comes after the deletion, and the client may be faster.
+    says(&process, "stale connections deleted");
 }
