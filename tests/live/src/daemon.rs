@@ -156,6 +156,12 @@ impl Daemon {
         self.process.log()
     }
 
+    /// Waits until the log has this. A line comes after what it tells of, and a client may be faster.
+    pub fn says(&self, text: &str) {
+        let said = crate::within(PATIENCE, || self.log().contains(text));
+        assert!(said.is_some(), "it never says {text:?}:\n{}", self.log());
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
