@@ -156,10 +156,9 @@ impl Daemon {
         self.process.log()
     }
 
-    /// Waits until the log has this. A line comes after what it tells of, and a client may be faster.
+    /// Waits until the log has this ([`crate::told`]).
     pub fn says(&self, text: &str) {
-        let said = crate::within(PATIENCE, || self.log().contains(text));
-        assert!(said.is_some(), "it never says {text:?}:\n{}", self.log());
+        crate::told(PATIENCE, || self.log(), text);
     }
 
     /// Its process id.

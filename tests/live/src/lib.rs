@@ -27,4 +27,4 @@ pub mod truth;
 pub mod two_families;
 mod wait;
 
-pub use wait::{within, within_or};
+pub use wait::{told, within, within_or};

@@ -8,8 +8,8 @@ use live::cluster::{self, NODE, web};
 use live::daemon::{Daemon, Setup};
 use live::manifests::{Manifests, service};
 use live::stubs::{Misbehaviour, Stubs};
+use live::told;
 use live::traffic::{rules_say, web_answers};
-use live::within;
 use std::time::Duration;
 
 const RESTORE: &str = "iptables-nft-restore";
@@ -30,8 +30,7 @@ fn misbehaving<'a>(lab: &'a Lab, manifests: &'a Manifests, stubs: &Stubs) -> Dae
 }
 
 fn waits_for(daemon: &Daemon, words: &str) {
-    let told = within(SOON, || daemon.log().contains(words));
-    assert!(told.is_some(), "{words:?} is not told:\n{}", daemon.log());
+    told(SOON, || daemon.log(), words);
 }
 
 /// What the failing restore was given, as the metrics port shows it.

@@ -9,7 +9,7 @@ use live::daemon::{binary, configuration};
 use live::manifests::{node, service};
 use live::small_server::SmallServer;
 use live::traffic::{commits, settled, watch};
-use live::{rules, within};
+use live::{rules, told, within};
 use model::Family;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -144,8 +144,7 @@ fn words(path: &Path) -> String {
 
 #[track_caller]
 fn says(process: &LabProcess, text: &str) {
-    let said = within(PATIENCE, || process.log().contains(text));
-    assert!(said.is_some(), "it never says {text:?}:\n{}", process.log());
+    told(PATIENCE, || process.log(), text);
 }
 
 #[test]
