@@ -53,6 +53,14 @@ fn begin(all: &mut LoggedPassages, hook: u8, payload: &[u8], now: Instant) {
     all.take(&logged("TRACE: raw:OURS:return:2 ", hook, payload), now);
 }
 
+fn with_one_at_its_last_hook(now: Instant) -> LoggedPassages {
+    let mut all = all();
+    begin(&mut all, PREROUTING, &asked(1), now);
+    let last = "TRACE: mangle:POSTROUTING:policy:1 ";
+    all.take(&logged(last, POSTROUTING, &translated(1)), now);
+    all
+}
+
 fn places(passage: &Passage) -> Vec<String> {
     let of = |met: &Met| match met.what {
         What::Step { number, .. } => format!("{}:{}:{number}", met.table, met.chain),
@@ -141,12 +149,7 @@ fn packets_between_each_others_steps_are_told_apart() {
 #[test]
 fn a_repetition_that_looks_the_same_is_another_packet() {
     let now = Instant::now();
-    let mut all = all();
-    begin(&mut all, PREROUTING, &asked(1), now);
-    all.take(
-        &logged("TRACE: mangle:POSTROUTING:policy:1 ", POSTROUTING, &translated(1)),
-        now,
-    );
+    let mut all = with_one_at_its_last_hook(now);
     // The first is at its last hook: what is at an earlier one is of the second.
     begin(&mut all, PREROUTING, &asked(1), now);
     all.take(&logged("TRACE: nat:A:rule:1 ", PREROUTING, &asked(1)), now);
@@ -237,12 +240,7 @@ fn a_packet_of_which_nothing_more_is_told_ends_after_a_while_and_many_are_bounde
 #[test]
 fn a_later_packet_of_a_translated_connection_is_known_as_one() {
     let now = Instant::now();
-    let mut all = all();
-    begin(&mut all, PREROUTING, &asked(1), now);
-    all.take(
-        &logged("TRACE: mangle:POSTROUTING:policy:1 ", POSTROUTING, &translated(1)),
-        now,
-    );
+    let mut all = with_one_at_its_last_hook(now);
     let mut passage = all.rest().remove(0);
     assert_eq!(passage.is_first, None);
     passage.leaves_as(PacketView::of(&translated(1)).unwrap());
