@@ -34,6 +34,17 @@ impl Ruleset {
         tables.find(|table| table.family == family && &*table.name == name)
     }
 
+    /// The same, made empty if it is not there.
+    pub(crate) fn table_made(&mut self, family: TableFamily, name: &str) -> &mut Table {
+        let mut tables = self.tables.iter();
+        let known = tables.position(|table| table.family == family && &*table.name == name);
+        let at = known.unwrap_or_else(|| {
+            self.tables.push(Table::new(family, name));
+            self.tables.len() - 1
+        });
+        &mut self.tables[at]
+    }
+
     /// Takes the elements out of sets that packets or time change: those of another moment are not known.
     pub fn forget_what_moves(&mut self) {
         for table in &mut self.tables {

@@ -268,6 +268,9 @@ pub fn comment_of(key: &ElementKey, service: &Service) -> Option<Arc<str>> {
         Role::Admission => key.set.as_str() == names::GUARDED,
         Role::Shared | Role::Slot(_) | Role::Bucket(_) | Role::Clients(_) => false,
     };
+    if !has_one {
+        return None;
+    }
     let [.., Value::Protocol(protocol), Value::Port(number)] = *key.key else {
         return None;
     };
@@ -278,7 +281,7 @@ pub fn comment_of(key: &ElementKey, service: &Service) -> Option<Arc<str>> {
         };
         (own, port.protocol) == (Some(number), protocol)
     };
-    let port = service.ports.iter().filter(|_| has_one).find(is_it)?;
+    let port = service.ports.iter().find(is_it)?;
     Some(comment(&ServicePortName {
         service: service.name.clone(),
         port: port.name.clone(),

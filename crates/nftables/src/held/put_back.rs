@@ -54,27 +54,26 @@ impl Harmed {
 impl There {
     /// How an element is, which is as it is held from now on.
     fn find(&mut self, key: &ElementKey, held: &Element) -> Found {
-        match self {
+        let now = match self {
             There::Told(told) => match told.remove(key) {
-                None => Found::AsHeld,
-                Some(None) => Found::Missing,
-                Some(Some(now)) if now.endpoint == held.endpoint => Found::AsHeld,
-                Some(Some(now)) => Found::Other(now),
+                None => return Found::AsHeld,
+                Some(now) => now,
             },
             There::Read(pool) => {
-                let found = pool.found(key);
+                let now = pool.found(key);
                 if is_shared(key) {
                     // The next who shares it finds it there.
                     pool.put(key, Some(held));
                 } else {
                     pool.take(key);
                 }
-                match found {
-                    None => Found::Missing,
-                    Some(now) if now.endpoint == held.endpoint => Found::AsHeld,
-                    Some(now) => Found::Other(now),
-                }
+                now
             }
+        };
+        match now {
+            None => Found::Missing,
+            Some(now) if now.endpoint == held.endpoint => Found::AsHeld,
+            Some(now) => Found::Other(now),
         }
     }
 }

@@ -64,17 +64,6 @@ fn texts(found: Option<&Json>) -> Vec<Arc<str>> {
     }
 }
 
-/// The table of this name. Lists of single chains or sets (`nft -j list sets`) have no object for it.
-fn table_named<'r>(ruleset: &'r mut Ruleset, family: TableFamily, name: &str) -> &'r mut Table {
-    let mut tables = ruleset.tables.iter();
-    let known = tables.position(|table| table.family == family && &*table.name == name);
-    let at = known.unwrap_or_else(|| {
-        ruleset.tables.push(Table::new(family, name));
-        ruleset.tables.len() - 1
-    });
-    &mut ruleset.tables[at]
-}
-
 fn add(kind: &str, body: &Body, ruleset: &mut Ruleset) -> Result<(), ParseError> {
     let family = field(body, "family")?;
     let family = TableFamily::ALL
@@ -89,7 +78,8 @@ fn add(kind: &str, body: &Body, ruleset: &mut Ruleset) -> Result<(), ParseError>
         return Ok(());
     }
     let name = field(body, "table")?;
-    let table = table_named(ruleset, family, name);
+    // Lists of single chains or sets (`nft -j list sets`) have no object for their table.
+    let table = ruleset.table_made(family, name);
     match kind {
         "set" | "map" => table.sets.push(set(body)?),
         "chain" => table.chains.push(chain(body)?),

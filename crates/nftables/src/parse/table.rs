@@ -54,15 +54,7 @@ fn name(tokens: &mut Tokens<'_>, of: &str) -> Result<Arc<str>, ParseError> {
 fn table_named<'r>(tokens: &mut Tokens<'_>, ruleset: &'r mut Ruleset) -> Result<&'r mut Table, ParseError> {
     let family = family(tokens);
     let name = name(tokens, "table")?;
-    let known = ruleset
-        .tables
-        .iter()
-        .position(|table| table.family == family && table.name == name);
-    let at = known.unwrap_or_else(|| {
-        ruleset.tables.push(Table::new(family, name));
-        ruleset.tables.len() - 1
-    });
-    Ok(&mut ruleset.tables[at])
+    Ok(ruleset.table_made(family, &name))
 }
 
 fn table(tokens: &mut Tokens<'_>, ruleset: &mut Ruleset) -> Result<(), ParseError> {
