@@ -197,14 +197,15 @@ impl NftLoop {
     /// Somebody else wrote into our table.
     pub(crate) fn disturb(&mut self, foreign: Foreign, now: Duration) {
         let most = self.config.sync_period;
-        if foreign.extent == ForeignExtent::Gone {
+        let is_gone = foreign.extent == ForeignExtent::Gone;
+        if is_gone {
             self.gone = Some(Gone {
                 since: self.gone.map_or(now, |gone| gone.since),
                 while_out: self.out.is_some(),
             });
-            self.disturbed.note_at_once(foreign, now, most);
-        } else if foreign.elements.len() > self.config.step_services {
-            // Who flushes a set has done it in one commit, and many services may lack it.
+        }
+        // Who flushes a set has done it in one commit, and many services may lack it.
+        if is_gone || foreign.elements.len() > self.config.step_services {
             self.disturbed.note_at_once(foreign, now, most);
         } else {
             self.disturbed.note(foreign, now, most);

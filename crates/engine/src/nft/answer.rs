@@ -9,7 +9,7 @@ use crate::world::World;
 use iptables::diff::harm::Harm;
 use model::ServiceName;
 use nftables::ast::{Element, ElementKey};
-use nftables::build::{self, Shapes};
+use nftables::build::Shapes;
 use nftables::diff::Operation;
 use nftables::held::Settling;
 use nftables::step::{FrameStep, Held as HeldFrame, Observation, Seen, SeenFrame, SeenSet};
@@ -338,8 +338,7 @@ impl NftLoop {
             .is_some_and(|frame| frame.sets.iter().any(|name| !seen.sets.contains_key(name)));
         // Another of ours may have made chains for lists that we have not heard of yet.
         self.shapes.extend(seen.shapes_in_use());
-        let node = world.desired_node(self.family);
-        let want = build::frame(&node, &self.shapes, &world.service_cidrs());
+        let want = self.frame_made(world);
         let frame = HeldFrame::seen(seen);
         let change = frame.change_to(&want);
         // A step that was refused may have been carried out in part: then less is missing than was believed.

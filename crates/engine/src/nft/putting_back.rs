@@ -2,9 +2,10 @@
 //! only then are they compared anew. To resolve every service of a large cluster takes seconds; to write what is known
 //! takes as long as the kernel takes.
 //!
-//! Invariant: what is held is not touched meanwhile, since the kernel is on its way to it. If a step fails it is not relied
-//! on any more: everything is read, and every service settled.
+//! Invariant: nothing else is written meanwhile, since the kernel is on its way to what is held. If a step fails, that is not
+//! relied on any more: everything is read, and every service settled.
 
+use super::stepping::MOST_COMPARED;
 use super::{Foreign, Need, NftLoop, TakingOver, Work};
 use crate::event::{About, Effect, Failure, RunKind};
 use crate::fault::Fault;
@@ -20,40 +21,12 @@ use nftables::step::{Held as HeldFrame, Seen, SeenFrame};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How many services are looked at in one go when nothing is to be written for them.
-const MOST_LOOKED_AT: usize = 1000;
-
 /// What is being put back.
 #[derive(Debug)]
 pub(super) struct PuttingBack {
     harmed: Harmed,
     /// Shapes that there were chains for, where these went too.
     shapes: Shapes,
-}
-
-/// Who lists the table reads there whose an element is.
-fn add_comments(world: &World, name: &ServiceName, operations: &mut [Operation]) {
-    let Some(service) = world.snapshot().service(name) else {
-        return;
-    };
-    for operation in operations {
-        if let Operation::Add(key, element) | Operation::Replace(key, _, element) = operation {
-            element.comment = build::comment_of(key, service);
-        }
-    }
-}
-
-/// Told set by set: somebody who harms so many does not do it one by one.
-fn harm_of(told: &BTreeMap<ElementKey, Option<Element>>) -> Harm {
-    let mut of_sets: BTreeMap<&Name, usize> = BTreeMap::new();
-    for key in told.keys() {
-        *of_sets.entry(&key.set).or_default() += 1;
-    }
-    let mut harm = Harm::default();
-    for (set, count) in of_sets {
-        harm.add(|| format!("{count} elements of {set} missing or changed"));
-    }
-    harm
 }
 
 /// Whether what is held may be put back.
@@ -125,9 +98,8 @@ impl NftLoop {
 
     /// Whether chains and sets are all there, and packets go through them.
     fn is_whole(&self, world: &World, seen: &SeenFrame) -> bool {
-        let node = world.desired_node(self.family);
-        let want = build::frame(&node, &self.shapes, &world.service_cidrs());
-        seen.is_ours() && HeldFrame::seen(seen).change_to(&want).steps.is_empty()
+        let change = HeldFrame::seen(seen).change_to(&self.frame_made(world));
+        seen.is_ours() && change.steps.is_empty()
     }
 
     /// What everything else needs comes first here too.
@@ -144,7 +116,7 @@ impl NftLoop {
             shapes: std::mem::take(&mut putting.shapes),
             ..Work::default()
         };
-        for _ in 0..MOST_LOOKED_AT {
+        for _ in 0..MOST_COMPARED {
             let is_full = work.put_back.len() >= self.step_limit
                 || work.step.elements.len() >= self.config.step_elements;
             if is_full {
@@ -193,4 +165,29 @@ impl NftLoop {
         }
         self.failed(failure, About::Step, now);
     }
+}
+
+/// Who lists the table reads there whose an element is.
+fn add_comments(world: &World, name: &ServiceName, operations: &mut [Operation]) {
+    let Some(service) = world.snapshot().service(name) else {
+        return;
+    };
+    for operation in operations {
+        if let Operation::Add(key, element) | Operation::Replace(key, _, element) = operation {
+            element.comment = build::comment_of(key, service);
+        }
+    }
+}
+
+/// Told set by set: somebody who harms so many does not do it one by one.
+fn harm_of(told: &BTreeMap<ElementKey, Option<Element>>) -> Harm {
+    let mut of_sets: BTreeMap<&Name, usize> = BTreeMap::new();
+    for key in told.keys() {
+        *of_sets.entry(&key.set).or_default() += 1;
+    }
+    let mut harm = Harm::default();
+    for (set, count) in of_sets {
+        harm.add(|| format!("{count} elements of {set} missing or changed"));
+    }
+    harm
 }

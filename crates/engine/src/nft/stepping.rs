@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many services are compared in one go when nothing is to be written for them.
-const MOST_COMPARED: usize = 500;
+pub(super) const MOST_COMPARED: usize = 500;
 
 /// How many leftovers a step deletes.
 const MOST_LEFTOVERS: usize = 10_000;

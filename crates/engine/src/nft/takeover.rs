@@ -38,7 +38,8 @@ impl NftLoop {
         })
     }
 
-    fn frame_made(&self, world: &World) -> Frame {
+    /// The frame for the shapes that there are chains for.
+    pub(super) fn frame_made(&self, world: &World) -> Frame {
         let node = world.desired_node(self.family);
         build::frame(&node, &self.shapes, &world.service_cidrs())
     }
