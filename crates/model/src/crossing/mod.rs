@@ -5,7 +5,7 @@
 //!
 //! | what crosses | kept by | changes when | who computes what again |
 //! |---|---|---|---|
-//! | claims on one (address, port, protocol) or (family, node port, protocol) | [`Claims`], in the [`Snapshot`](crate::snapshot::Snapshot) | a service that claims comes, goes, or claims otherwise | the snapshot names the key's other claimants in [`Touched::services`](crate::snapshot::Touched::services); the caller resolves each |
+//! | claims on one (address, port, protocol) or (family, node port, protocol) | [`Claims`], in the [`Snapshot`](crate::snapshot::Snapshot) | another service comes first | the snapshot names the key's other claimants in [`Touched::services`](crate::snapshot::Touched::services); the caller resolves each |
 //! | the large-cluster count, which decides on comments per endpoint | [`ListedEndpoints`], one a family, by the caller | a resolved service lists more or fewer endpoints | the caller keeps the count; when [`ListedEndpoints::is_large`] turns, nobody is built again: rules written from then on have comments or lack them, and a comment is no difference (ADR 6) |
 //! | the node part: detectors, mark, node-port addresses | [`resolve_node`](crate::resolve::resolve_node) | interfaces, Node or settings change | the caller resolves the node part; when detector, zone, node name or node addresses change, every service as well |
 //! | shared shapes and chains | each backend | the backend builds a service | the backend |
@@ -93,36 +93,58 @@ pub struct Claims {
 
 impl Claims {
     /// Takes a service's claims away (its former state) and adds those of its new one.
-    /// Returns the other services that must be resolved again.
+    /// Returns the other services that must be resolved again: a frontend follows from who comes first alone, so they
+    /// are those that claim what another one now has. However many claim one address, one more that goes without
+    /// changes nothing for them.
     pub fn replace(&mut self, before: Option<&Service>, after: Option<&Service>) -> BTreeSet<ServiceName> {
         let before = before.map(claims_of).unwrap_or_default();
         let after = after.map(claims_of).unwrap_or_default();
-        let mut affected = BTreeSet::new();
+        let firsts: BTreeMap<ClaimKey, Option<Claimant>> = before
+            .symmetric_difference(&after)
+            .map(|(key, _)| (*key, self.first(key).cloned()))
+            .collect();
         for (key, claimant) in before.difference(&after) {
-            if let Some(claimants) = self.claimants.get_mut(key) {
-                claimants.retain(|other| other != claimant);
-                affected.extend(claimants.iter().map(|other| other.service.clone()));
-                if claimants.is_empty() {
-                    self.claimants.remove(key);
-                }
-            }
+            self.remove(key, claimant);
         }
         for (key, claimant) in after.difference(&before) {
-            let claimants = self.claimants.entry(*key).or_default();
-            affected.extend(claimants.iter().map(|other| other.service.clone()));
-            let at = claimants.partition_point(|other| other < claimant);
-            claimants.insert(at, claimant.clone());
-            claimants.shrink_to_fit();
+            self.insert(*key, claimant.clone());
         }
         let own = before
             .iter()
             .chain(&after)
             .map(|(_, claimant)| &claimant.service)
             .next();
-        if let Some(own) = own {
-            affected.remove(own);
+        firsts
+            .into_iter()
+            .filter(|(key, first)| self.first(key) != first.as_ref())
+            .flat_map(|(key, _)| self.claimants.get(&key).into_iter().flatten())
+            .map(|claimant| &claimant.service)
+            .filter(|service| Some(*service) != own)
+            .cloned()
+            .collect()
+    }
+
+    fn first(&self, key: &ClaimKey) -> Option<&Claimant> {
+        self.claimants.get(key)?.first()
+    }
+
+    fn remove(&mut self, key: &ClaimKey, claimant: &Claimant) {
+        let Some(claimants) = self.claimants.get_mut(key) else {
+            return;
+        };
+        if let Ok(at) = claimants.binary_search(claimant) {
+            claimants.remove(at);
         }
-        affected
+        if claimants.is_empty() {
+            self.claimants.remove(key);
+        }
+    }
+
+    fn insert(&mut self, key: ClaimKey, claimant: Claimant) {
+        let claimants = self.claimants.entry(key).or_default();
+        let at = claimants.partition_point(|other| *other < claimant);
+        claimants.insert(at, claimant);
+        claimants.shrink_to_fit();
     }
 
     /// Gives back the room that claims, each put in after the one before, take too much.

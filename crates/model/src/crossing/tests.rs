@@ -77,7 +77,7 @@ fn when_the_winner_goes_the_others_are_named_and_the_next_has_it() {
     let first = snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
     assert_eq!(names(&first.services), ["a"]);
     let second = snapshot.apply(external("b", NEW, "10.0.0.2", "192.0.2.1"));
-    assert_eq!(names(&second.services), ["a", "b"]);
+    assert_eq!(names(&second.services), ["b"], "a has it as before");
     let unrelated = snapshot.apply(external("c", NEW, "10.0.0.3", "192.0.2.2"));
     assert_eq!(names(&unrelated.services), ["c"]);
     let gone = snapshot.apply(delete("a"));
@@ -86,6 +86,21 @@ fn when_the_winner_goes_the_others_are_named_and_the_next_has_it() {
     snapshot.apply(delete("b"));
     snapshot.apply(delete("c"));
     assert!(snapshot.claims().is_empty());
+}
+
+/// However many go without: 5,000 services with one address would else be 12,500,000 names, each resolved again.
+#[test]
+fn one_more_that_goes_without_touches_nobody_else() {
+    let mut snapshot = Snapshot::new();
+    snapshot.apply(external("a", OLD, "10.0.0.1", "192.0.2.1"));
+    for name in ["b", "c", "d"] {
+        let touched = snapshot.apply(external(name, NEW, "10.0.0.2", "192.0.2.1"));
+        assert!(!names(&touched.services).contains(&"a"), "{touched:?}");
+    }
+    let gone = snapshot.apply(delete("c"));
+    assert_eq!(names(&gone.services), ["c"]);
+    let older = snapshot.apply(external("d", OLD, "10.0.0.2", "192.0.2.1"));
+    assert_eq!(names(&older.services), ["b", "d"], "d has the cluster IP now");
 }
 
 /// CVE-2020-8554 within the cluster: an old service must not take a new service's cluster IP.

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::object::decode;
-use crate::{Desired, DesiredService, Family, NodeFacts, Settings, resolve};
+use crate::settings::ExternalIps;
+use crate::{Desired, DesiredService, Family, NodeFacts, Note, Settings, resolve};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -176,6 +177,15 @@ fn any_slice() -> impl Strategy<Value = Object> {
     })
 }
 
+fn any_external_ips() -> impl Strategy<Value = ExternalIps> {
+    let one = ["192.0.2.1/32".parse().expect("a network")];
+    proptest::sample::select(vec![
+        ExternalIps::Allowed,
+        ExternalIps::Within(one.into()),
+        ExternalIps::Ignored,
+    ])
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => any_service().prop_map(Change::Apply),
@@ -233,25 +243,31 @@ proptest! {
         prop_assert_eq!(resolved(&lived), resolved(&fresh));
     }
 
-    /// Beam 3: resolving only what was touched gives what resolving everything gives.
+    /// Beam 3: resolving only what was touched gives what resolving everything gives, down to what is said of it.
     #[test]
-    fn resolving_what_is_touched_is_enough(changes in proptest::collection::vec(any_change(), 0..30)) {
-        let (node, settings) = (node(), Settings::default());
+    fn resolving_what_is_touched_is_enough(
+        changes in proptest::collection::vec(any_change(), 0..30),
+        external_ips in any_external_ips(),
+    ) {
+        let (node, settings) = (node(), Settings { external_ips, ..Settings::default() });
         let mut snapshot = Snapshot::new();
-        let mut kept: BTreeMap<ServiceName, DesiredService> = BTreeMap::new();
+        let mut kept: BTreeMap<ServiceName, (Option<DesiredService>, Vec<Note>)> = BTreeMap::new();
         for change in changes {
             let touched = snapshot.apply(change);
             let context = resolve::Context { family: Family::V4, node: &node, settings: &settings, claims: snapshot.claims() };
             for name in touched.services {
-                let service = snapshot.service(&name);
-                let resolved = service.and_then(|service| resolve::resolve(service, &snapshot.slices_of(&name), &context).0);
-                match resolved {
-                    Some(resolved) => kept.insert(name, resolved),
+                match snapshot.service(&name) {
+                    Some(service) => {
+                        let resolved = resolve::resolve(service, &snapshot.slices_of(&name), &context);
+                        kept.insert(name, resolved)
+                    }
                     None => kept.remove(&name),
                 };
             }
-            let (whole, _) = Desired::from_snapshot(&snapshot, Family::V4, &node, &settings);
-            prop_assert_eq!(&kept, &whole.services);
+            let (whole, notes) = Desired::from_snapshot(&snapshot, Family::V4, &node, &settings);
+            let services = kept.iter().filter_map(|(name, (service, _))| Some((name, service.as_ref()?)));
+            prop_assert!(services.eq(&whole.services), "{:?}\nis not\n{:?}", kept, whole.services);
+            prop_assert_eq!(kept.values().flat_map(|(_, notes)| notes).cloned().collect::<Vec<_>>(), notes);
         }
     }
 }
