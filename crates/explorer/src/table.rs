@@ -5,7 +5,7 @@ use explain::{From, Question, To, World, node_port_addresses};
 use model::desired::{FrontendKind, Reason, Route};
 use model::object::{Service, ServicePort};
 use model::resolve::endpoints::listed;
-use model::{Admission, DesiredPort, Family, Frontend, List};
+use model::{Admission, DesiredPort, Family, Frontend};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
@@ -154,13 +154,7 @@ impl Row<'_> {
                 list,
                 masquerade,
                 reason,
-            } => {
-                let list = match list {
-                    List::Cluster => &self.port.cluster,
-                    List::Local => &self.port.local,
-                };
-                (list.len(), masquerade, reason)
-            }
+            } => (self.port.list(list).len(), masquerade, reason),
             Route::Reject(reason) => return ended("refused", &self.reason(reason)),
             Route::Drop(reason) => return ended("dropped", &self.reason(reason)),
         };

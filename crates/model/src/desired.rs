@@ -109,6 +109,16 @@ pub struct DesiredPort {
     pub listed_endpoints: usize,
 }
 
+impl DesiredPort {
+    /// The endpoints of one of its two lists.
+    pub fn list(&self, list: List) -> &[SocketAddr] {
+        match list {
+            List::Cluster => &self.cluster,
+            List::Local => &self.local,
+        }
+    }
+}
+
 /// One address that clients use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {

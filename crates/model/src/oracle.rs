@@ -9,8 +9,8 @@
 //! refuse it, and health-check node ports are let in.
 
 use crate::{
-    Balancing, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, List,
-    LocalDetector, NodeFacts, NodePortTargets, Origin, Outcome, Packet, Protocol, Route, Routes, balance,
+    Balancing, ConnState, Delivery, Desired, DesiredPort, Family, Frontend, FrontendKind, LocalDetector,
+    NodeFacts, NodePortTargets, Origin, Outcome, Packet, Protocol, Route, Routes, balance,
 };
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -183,15 +183,12 @@ impl<'a> Question<'a> {
                 .admission
                 .as_ref()
                 .is_none_or(|admission| admission.admits(self.packet.src));
-            let endpoints = match list {
-                List::Cluster => &meant.port.cluster,
-                List::Local => &meant.port.local,
-            };
+            let endpoints = meant.port.list(list);
             let hashed = match meant.port.balancing {
                 Balancing::Random => None,
                 Balancing::ClientHash => balance::endpoint(self.packet.src, endpoints),
             };
-            let endpoints = hashed.as_ref().map_or(endpoints.as_slice(), std::slice::from_ref);
+            let endpoints = hashed.as_ref().map_or(endpoints, std::slice::from_ref);
             let deliveries: BTreeSet<Delivery> = endpoints
                 .iter()
                 .map(|endpoint| self.delivery(*endpoint, masquerade))

@@ -1,9 +1,7 @@
 //! What becomes of packets to each frontend, and that of what the objects ask for.
 
 use ipnet::IpNet;
-use model::{
-    Desired, DesiredPort, Family, Frontend, FrontendKind, List, LocalDetector, NodePortTargets, Route,
-};
+use model::{Desired, DesiredPort, Family, Frontend, FrontendKind, LocalDetector, NodePortTargets, Route};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -192,16 +190,10 @@ fn is_outside(kind: FrontendKind) -> bool {
 
 fn of_route(port: &DesiredPort, route: Route) -> Fate {
     match route {
-        Route::Endpoints { list, masquerade, .. } => {
-            let to = match list {
-                List::Cluster => &port.cluster,
-                List::Local => &port.local,
-            };
-            Fate::Endpoints {
-                to: to.iter().copied().collect(),
-                masqueraded: masquerade,
-            }
-        }
+        Route::Endpoints { list, masquerade, .. } => Fate::Endpoints {
+            to: port.list(list).iter().copied().collect(),
+            masqueraded: masquerade,
+        },
         Route::Reject(_) => Fate::Refused,
         Route::Drop(_) => Fate::Dropped,
     }

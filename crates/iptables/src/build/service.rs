@@ -310,10 +310,7 @@ impl<'a> PortRules<'a> {
 
     /// `KUBE-SVC-` or `KUBE-SVL-`: first the endpoint that served the client before, then any, each as likely.
     fn list_chain(&mut self, list: List) {
-        let endpoints = match list {
-            List::Cluster => &self.port.cluster,
-            List::Local => &self.port.local,
-        };
+        let endpoints = self.port.list(list);
         if endpoints.is_empty() {
             return;
         }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use iptables::ast::TableName;
     use iptables::parse;
-    use model::{FrontendKind, List, Route};
+    use model::{FrontendKind, Route};
 
     fn nat(text: &str, family: Family) -> Table {
         let mut saved = parse::save(text, family);
@@ -102,12 +102,7 @@ mod tests {
                 let key = FrontendKey::of(frontend.kind, frontend.port, Protocol::Udp, desired.node.family);
                 for route in [frontend.routes.pod, frontend.routes.node, frontend.routes.outside] {
                     let endpoints = match route {
-                        Route::Endpoints {
-                            list: List::Cluster, ..
-                        } => &port.cluster,
-                        Route::Endpoints {
-                            list: List::Local, ..
-                        } => &port.local,
+                        Route::Endpoints { list, .. } => port.list(list),
                         Route::Reject(_) | Route::Drop(_) => continue,
                     };
                     meant.extend(endpoints.iter().map(|endpoint| (key, *endpoint)));
