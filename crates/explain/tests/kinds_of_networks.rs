@@ -160,6 +160,17 @@ fn an_overlay_between_ipv6_addresses_is_told_beside_one_that_works() {
     }
 }
 
+/// The main table's, and these of other tables.
+fn routes<'t>(tables: &[&'t str]) -> Vec<&'t str> {
+    let main = [
+        "default via 192.0.2.1 dev eth0",
+        "192.0.2.0/24 dev eth0",
+        "10.244.1.0/24 dev cni0",
+        "10.244.2.0/24 via 192.0.2.12 dev eth0",
+    ];
+    [&main, tables].concat()
+}
+
 /// Network plugins route pods' packets by their source or by marks, and have interfaces of the machine for pods alone.
 #[test]
 fn strict_filtering_is_told_where_packets_have_another_way_back() {
@@ -168,13 +179,7 @@ fn strict_filtering_is_told_where_packets_have_another_way_back() {
         all.as_array_mut()
             .expect("a list")
             .extend(interfaces.as_array().expect("a list").clone());
-        let mut routes = vec![
-            "default via 192.0.2.1 dev eth0",
-            "192.0.2.0/24 dev eth0",
-            "10.244.1.0/24 dev cni0",
-            "10.244.2.0/24 via 192.0.2.12 dev eth0",
-        ];
-        routes.extend(tables);
+        let routes = routes(tables);
         let mut sysctl = json!({"net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.eth0.rp_filter": 0, "net.ipv4.conf.eth1.rp_filter": 2});
         for name in strict {
             sysctl[format!("net.ipv4.conf.{name}.rp_filter")] = 1.into();
@@ -255,13 +260,7 @@ fn loopback_is_open_when_nothing_drops_and_not_when_a_table_was_not_given() {
 #[test]
 fn policy_routing_is_told_when_it_meets_every_packet_before_the_main_table() {
     let told = |rules: Value, tables: &[&str]| {
-        let mut routes = vec![
-            "default via 192.0.2.1 dev eth0",
-            "192.0.2.0/24 dev eth0",
-            "10.244.1.0/24 dev cni0",
-            "10.244.2.0/24 via 192.0.2.12 dev eth0",
-        ];
-        routes.extend(tables);
+        let routes = routes(tables);
         let facts = json!({"rules": rules, "routes": routes});
         Host {
             facts,

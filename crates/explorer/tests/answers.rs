@@ -1,7 +1,9 @@
 //! What a cluster's page is answered, from objects to JSON.
 
-use explain::{From, Parts, Question, To, assemble};
-use explorer::{About, AboutWorld, Answer, Asked, Counted, Explored, Liveness, Names, Request, read};
+mod support;
+
+use explain::Parts;
+use explorer::{AboutWorld, Answer, Asked, Counted, Explored, Names, Request, read};
 use model::{Family, ServiceName};
 use serde_json::{Value, json};
 
@@ -93,12 +95,6 @@ fn shop() -> Vec<Value> {
 }
 
 fn explored(documents: Vec<Value>, mode: Option<explain::Mode>) -> Explored {
-    let question = Question {
-        from: From::Pod,
-        to: To::NodePort(1),
-        protocol: None,
-        in_interface: None,
-    };
     let parts = Parts {
         documents,
         mode,
@@ -106,13 +102,7 @@ fn explored(documents: Vec<Value>, mode: Option<explain::Mode>) -> Explored {
         node: Some("node-a".to_owned()),
         ..Parts::default()
     };
-    let world = assemble(parts, &question).expect("a world");
-    let about = About {
-        version: "1",
-        liveness: Liveness::Once,
-        read_ms: 7,
-    };
-    Explored::new(world, about)
+    support::explored(parts)
 }
 
 fn get(explored: &Explored, path: &str, query: &str) -> Answer {

@@ -1,7 +1,9 @@
 //! States are decided once and named; the page only has tones and words for the names. And it says whose rules it shows.
 
-use explain::{From, Parts, Question, To, assemble};
-use explorer::{About, AboutWorld, Explored, Liveness};
+mod support;
+
+use explain::{Parts, Question};
+use explorer::{AboutWorld, Explored};
 use model::ServiceName;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -39,12 +41,6 @@ const HERE: (&str, &str, [bool; 3]) = ("10.244.1.5", "node-a", READY);
 const THERE: (&str, &str, [bool; 3]) = ("10.244.2.5", "node-b", READY);
 
 fn explored(service: Value, slice: Value) -> Explored {
-    let question = Question {
-        from: From::Pod,
-        to: To::NodePort(1),
-        protocol: None,
-        in_interface: None,
-    };
     let parts = Parts {
         documents: vec![
             node("node-a", "192.0.2.11", "10.244.1.0/24"),
@@ -56,12 +52,7 @@ fn explored(service: Value, slice: Value) -> Explored {
         node: Some("node-a".to_owned()),
         ..Parts::default()
     };
-    let about = About {
-        version: "1",
-        liveness: Liveness::Once,
-        read_ms: 7,
-    };
-    Explored::new(assemble(parts, &question).expect("a world"), about)
+    support::explored(parts)
 }
 
 fn ask(explored: &Explored, asked: &AboutWorld) -> Value {

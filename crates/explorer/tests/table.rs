@@ -1,7 +1,9 @@
 //! The table of addresses says what the answers beside it say, and the list of Services what their pages say.
 
-use explain::{From, HostFacts, Parts, Question, To, assemble};
-use explorer::{About, AboutWorld, Explored, Liveness};
+mod support;
+
+use explain::{HostFacts, Parts};
+use explorer::{AboutWorld, Explored};
 use model::ServiceName;
 use serde_json::{Value, json};
 
@@ -33,12 +35,6 @@ fn slice(endpoints: &[(&str, &str, bool)]) -> Value {
 const READY: &[(&str, &str, bool)] = &[("10.244.1.5", "node-a", true)];
 
 fn explored(documents: Vec<Value>, config: &Value) -> Explored {
-    let question = Question {
-        from: From::Pod,
-        to: To::NodePort(1),
-        protocol: None,
-        in_interface: None,
-    };
     let mut config = config.clone();
     config["clusterCIDR"] = "10.244.0.0/16".into();
     let parts = Parts {
@@ -46,13 +42,7 @@ fn explored(documents: Vec<Value>, config: &Value) -> Explored {
         facts: HostFacts::read(&json!({"config": config})).expect("good facts"),
         ..Parts::default()
     };
-    let world = assemble(parts, &question).expect("a world");
-    let about = About {
-        version: "1",
-        liveness: Liveness::Once,
-        read_ms: 7,
-    };
-    Explored::new(world, about)
+    support::explored(parts)
 }
 
 fn ask(explored: &Explored, asked: &AboutWorld) -> Value {

@@ -97,19 +97,7 @@ fn packets_are_told_rule_by_rule_with_what_nat_made_of_them_and_trace_gives_thei
     let packets = packets(&text);
     assert_eq!((packets.len(), text.contains("status 0")), (3, true), "{error}");
     for (packet, port) in packets.iter().zip(["5001", "5002", "5003"]) {
-        assert_eq!(packet["check"]["result"], "agrees", "{packet}");
-        assert_eq!(packet["check"]["probability"], 0.5, "{packet}");
-        assert_eq!(packet["from"], format!("192.168.50.238:{port}"), "{packet}");
-        assert_eq!(packet["service"], "kube-system/dns:dns", "{packet}");
-        assert_eq!(
-            packet["endpoint"], "an endpoint of kube-system/dns:dns",
-            "{packet}"
-        );
-        let to = packet["to_after"].as_str().unwrap();
-        assert!(["10.244.1.2:53", "10.244.2.2:53"].contains(&to), "{packet}");
-        assert_eq!(packet["out_interface"], "up0", "{packet}");
-        // The port is the masquerade's choice: conntrack knows it, and no step of the packet.
-        assert_ne!(packet["from"], packet["from_after"], "{packet}");
+        support::is_told_of_dns(packet, port);
         let steps = packet["steps"].as_array().unwrap();
         let text = |step: &Value| step["text"].as_str().unwrap_or_default().to_owned();
         let of = |field: &str| steps.iter().find(|step| step[field] == packet[field]).map(text);

@@ -1,5 +1,6 @@
 //! What tests of `trace --live` share: a namespace with a node in it, and scripts that run there.
 
+use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 /// An uplink whose neighbour is known, and a folder to write in. `$0` is the binary under test, `$CASE` the cluster `clusterip`.
@@ -37,4 +38,22 @@ pub fn sh(unshared: &str, script: &str) -> Output {
         .stdin(Stdio::null())
         .output()
         .unwrap()
+}
+
+/// What is told of the packet from `port` to the DNS service, whoever translated it: it goes to one of two endpoints as the
+/// rules say, and both ends of it are rewritten.
+pub fn is_told_of_dns(packet: &Value, port: &str) {
+    assert_eq!(packet["check"]["result"], "agrees", "{packet}");
+    assert_eq!(packet["check"]["probability"], 0.5, "{packet}");
+    assert_eq!(packet["from"], format!("192.168.50.238:{port}"), "{packet}");
+    assert_eq!(packet["service"], "kube-system/dns:dns", "{packet}");
+    assert_eq!(
+        packet["endpoint"], "an endpoint of kube-system/dns:dns",
+        "{packet}"
+    );
+    let to = packet["to_after"].as_str().unwrap();
+    assert!(["10.244.1.2:53", "10.244.2.2:53"].contains(&to), "{packet}");
+    assert_eq!(packet["out_interface"], "up0", "{packet}");
+    // The port is the masquerade's choice: conntrack knows it or source NAT shows it, or nothing does.
+    assert_ne!(packet["from"], packet["from_after"], "{packet}");
 }
