@@ -6,7 +6,7 @@ use crate::causes::{listed, of_service};
 use crate::explanation::{Explanation, Reach, ask, nowhere};
 use crate::finding::{Advice, Cause, Finding, Severity};
 use crate::known::{Kind, Known};
-use crate::objects::ServiceDetails;
+use crate::objects::{Ingress, ServiceDetails};
 use crate::question::{From, Port, Question, To};
 use crate::screen;
 use crate::target::{Aim, Target, aim, asked_family, others_than};
@@ -94,6 +94,7 @@ pub(crate) fn explain(
     }));
     if let Some(details) = world.objects.services.get(name) {
         answer.findings.extend(pending(name, details));
+        answer.findings.extend(sent_on(first, details));
     }
     for other in more.iter().take(MOST) {
         let told = asked(to(other));
@@ -277,12 +278,30 @@ fn beside(first: &Explanation, way: &Known, told: &Explanation) -> Option<Findin
 /// way in.
 fn proxied(world: &World, asked: Option<Family>, name: &ServiceName) -> Option<IpAddr> {
     let details = world.objects.services.get(name)?;
-    let sees_it = details
-        .ingress
-        .iter()
-        .filter(|ingress| ingress.mode.as_deref().is_some_and(|mode| mode != "VIP"));
+    let sees_it = details.ingress.iter().filter(|ingress| sees_traffic(ingress));
     let mut ips = sees_it.filter_map(|ingress| ingress.ip);
     ips.find(|ip| asked.is_none_or(|asked| asked == Family::of(*ip)))
+}
+
+fn sees_traffic(ingress: &Ingress) -> bool {
+    ingress.mode.as_deref().is_some_and(|mode| mode != "VIP")
+}
+
+/// The client knows the load balancer by an address or name that is not served here, and what it sends on is looked at.
+fn sent_on(first: &Known, details: &ServiceDetails) -> Option<Finding> {
+    let by = |ingress: &Ingress| match &ingress.hostname {
+        Some(host) => Some(host.clone()),
+        None => ingress
+            .ip
+            .filter(|_| sees_traffic(ingress))
+            .map(|ip| ip.to_string()),
+    };
+    let balancer = details.ingress.iter().find_map(by)?;
+    let what = format!(
+        "clients outside ask {balancer}, a load balancer that kube-proxy does not serve; looked at is {}, where it may send them",
+        first.words()
+    );
+    (first.kind == Kind::NodePort).then(|| Finding::remark(Cause::SeenFrom, what))
 }
 
 /// A load balancer that has no address yet.

@@ -117,14 +117,17 @@ impl FromStr for To {
             Some((host, port)) => (host, Some(read_port(port)?)),
             None => (text, None),
         };
-        match (host, &port) {
+        let host = &in_small_letters(host);
+        match (host.as_str(), &port) {
             ("node" | "host", Some(Port::Number(port))) => return Ok(To::NodePort(*port)),
             ("localhost", Some(Port::Number(port))) => return Ok(To::Address(LOCALHOST, Some(*port))),
             _ => {}
         }
         match service_name(host) {
             Some(name) => Ok(To::Service(name, port)),
-            None if is_name(host) && host.contains(char::is_alphabetic) => Ok(To::Name(host.into(), port)),
+            None if is_name(host) && host.contains(char::is_alphabetic) => {
+                Ok(To::Name(host.as_str().into(), port))
+            }
             None => Err(format!(
                 "{text:?} is no destination: give NAMESPACE/SERVICE[:PORT], SERVICE.NAMESPACE.svc[:PORT], IP:PORT, \
                  NODE:NODEPORT, or node:NODEPORT"
@@ -134,6 +137,15 @@ impl FromStr for To {
 }
 
 const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// DNS answers without regard to capitals (RFC 4343). `namespace/name` is no name of DNS, and objects' names have none.
+fn in_small_letters(host: &str) -> String {
+    if host.contains('/') {
+        host.to_owned()
+    } else {
+        host.to_ascii_lowercase()
+    }
+}
 
 /// What people copy without its scheme: `cart.shop:80/healthz`.
 fn without_path(text: &str) -> &str {
@@ -294,6 +306,11 @@ mod tests {
                 "cart.shop.svc.cluster.local:80",
                 service("shop", "cart", Some(Port::Number(80))),
             ),
+            (
+                "Cart.Shop.SVC:http",
+                service("shop", "cart", Some(Port::Name("http".to_owned()))),
+            ),
+            ("CART:80", name("cart", Some(Port::Number(80)))),
             ("10.96.0.10:53/x", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10:53", To::Address([10, 96, 0, 10].into(), Some(53))),
             ("10.96.0.10", To::Address([10, 96, 0, 10].into(), None)),
@@ -315,6 +332,7 @@ mod tests {
             "a b",
             "10.96.0.300:80",
             "shop/cart:0",
+            "Shop/Cart:80",
             "shop/cart:70000",
             "/",
             "x/",

@@ -342,6 +342,33 @@ fn ways_in_that_are_too_many_are_counted_and_other_ports_are_told() {
     assert!(!words.contains("no port was asked for"), "{words}");
 }
 
+#[test]
+fn a_load_balancer_that_is_not_served_is_told_where_its_node_port_is_looked_at() {
+    let spec = |kind: &str| json!({"type": kind, "ports": with_node_port(30080)["ports"]});
+    let told_of =
+        |kind: &str, ingress: Value| told(&ask(&cluster(&spec(kind), &ingress, POD), "outside", "shop/cart"));
+    let served = "a load balancer that kube-proxy does not serve";
+    for (ingress, balancer) in [
+        (json!([{"hostname": "lb.example"}]), "lb.example"),
+        (
+            json!([{"ip": "198.51.100.50", "ipMode": "Proxy"}]),
+            "198.51.100.50",
+        ),
+    ] {
+        let words = told_of("LoadBalancer", ingress);
+        let wanted = format!("clients outside ask {balancer}, {served}; looked at is node port 30080/TCP");
+        assert!(words.contains(&wanted), "{words}");
+    }
+    for (kind, ingress) in [
+        ("LoadBalancer", json!([{"ip": "198.51.100.50"}])),
+        ("LoadBalancer", json!([])),
+        ("NodePort", json!([])),
+    ] {
+        let words = told_of(kind, ingress);
+        assert!(!words.contains(served), "{words}");
+    }
+}
+
 /// Of the client's family, and not where the nodes serve the address.
 #[test]
 fn a_load_balancer_that_sees_the_traffic_itself_is_one_of_ip_mode_proxy() {
