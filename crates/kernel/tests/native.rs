@@ -4,7 +4,8 @@
 
 mod support;
 
-use kernel::native::{Elements, ListError, list, list_by};
+use kernel::native::{Elements, list, list_by};
+use kernel::printed::ListError;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -98,5 +99,5 @@ fn a_refusal_is_told_in_the_words_of_nft_and_a_missing_tool_as_missing() {
         "nft -j list ruleset failed: Operation not permitted (you must be root) netlink: Error: no cache"
     );
     let missing = list_by(&folder.path().join("not-there"), PATIENCE).unwrap_err();
-    assert!(matches!(missing, ListError::NotInstalled), "{missing}");
+    assert!(matches!(missing, ListError::NotInstalled { .. }), "{missing}");
 }

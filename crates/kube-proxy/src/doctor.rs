@@ -59,6 +59,8 @@ struct Seen {
     facts: HostFacts,
     /// Texts of rules, by the name of their file.
     dumps: BTreeMap<String, String>,
+    /// What `ipset save` printed of this host, where its rules ask sets.
+    sets: Option<String>,
     /// Objects that were among the files.
     documents: Vec<Value>,
     /// What could not be looked at.

@@ -73,7 +73,9 @@ impl Args {
     /// The host whose rules are meant: rendered from manifests, or this one.
     fn host(&self, family: Family) -> anyhow::Result<Host> {
         if self.cluster.manifests.is_none() {
-            return live::host(family);
+            let mut host = live::host(family)?;
+            live::add_sets(&mut host, family);
+            return Ok(host);
         }
         let interfaces = self
             .trace

@@ -225,6 +225,52 @@ fn what_was_saved_is_found_again_on_another_machine() {
     assert_eq!(ids(&live), ["pod-traffic-dropped", "mark-overlap"]);
 }
 
+/// What a set holds decides what a rule does that asks it; it is read, told, kept for other machines, and as true for a trace.
+#[test]
+fn what_sets_of_ipset_hold_is_looked_at() {
+    if !lab::live::available(&["iptables-nft", "iptables-legacy", "nft", "ipset"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let packet = "--from 10.244.1.254 --to 10.96.7.50:80 --in-interface cni0";
+    for (blocked, outcome, found) in [
+        (
+            "203.0.113.0/24",
+            "Outcome: 10.244.1.5:8080, 10.244.2.9:8080",
+            &[][..],
+        ),
+        ("10.244.1.0/24", "Outcome: DROP", &["pod-traffic-dropped"]),
+    ] {
+        let harm = format!(
+            "ipset create blocked hash:net; ipset add blocked {blocked}\n\
+             iptables-nft -I FORWARD -m set --match-set blocked src -j DROP"
+        );
+        let path = folder.path().join(&blocked[..3]);
+        let (_, text) = said(&format!(
+            "{NODE}\n{harm}\n\"$0\" trace {packet} | sed -n 2p\n\"$0\" doctor --save '{}' --output json || true",
+            path.display()
+        ));
+        let (traced, report) = text.split_once('\n').unwrap();
+        assert_eq!(traced, outcome, "{text}");
+        let live: Value = serde_json::from_str(report).unwrap();
+        assert_eq!(ids(&live), found, "{live:#}");
+        assert_eq!(from(&path), live);
+    }
+    // A tool that is missing or refuses is no reason to say nothing of the rest.
+    let (_, text) = said(&format!(
+        "{NODE}\nipset create blocked hash:net\niptables-nft -I FORWARD -m set --match-set blocked src -j DROP\n\
+         mkdir /run/bin\nprintf '#!/bin/sh\\necho no rights >&2; exit 1\\n' > /run/bin/ipset\nchmod +x /run/bin/ipset\n\
+         PATH=/run/bin:$PATH\n\"$0\" trace {packet} 2>&1 | head -3\n\"$0\" doctor || true"
+    ));
+    for words in [
+        "which could not be read, so that what hangs on them stays open: ipset save failed: no rights",
+        "Outcome depends: 10.244.1.5:8080, 10.244.2.9:8080; or DROP",
+        "unseen  sets of ipset, which rules ask: ipset save failed: no rights",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+}
+
 fn from(folder: &Path) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_kube-proxy"))
         .args(["doctor", "--output", "json", "--from"])

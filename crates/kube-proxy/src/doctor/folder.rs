@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The facts.
 const FACTS: &str = "facts.yaml";
+/// What `ipset save` prints.
+const SETS: &str = "ipset-save.txt";
 /// Largest file that is read, in bytes; a million rules take 200 MB.
 const LARGEST: u64 = 256 << 20;
 /// Largest file of facts: of a host with thousands of routes and sockets it has some hundred KB.
@@ -36,7 +38,10 @@ pub(super) fn write(folder: &Path, seen: &Seen) -> Result<()> {
     for (name, text) in &seen.dumps {
         put(name, text)?;
     }
-    Ok(())
+    match &seen.sets {
+        Some(text) => put(SETS, text),
+        None => Ok(()),
+    }
 }
 
 /// What a file is, by its name.

@@ -5,11 +5,12 @@ use explain::HostFacts;
 use explain::doctor::{Backend, NATIVE_TABLES, NotSeen, Weight};
 use explain::facts::{ABSENT, ClockFacts, ConntrackFacts, InterfaceFacts, Listening, Lock, Module};
 use kernel::host_state::{self, ModuleState};
-use kernel::native::{self, Elements, ListError};
+use kernel::native::{self, Elements};
+use kernel::printed::ListError;
 use kernel::probe::Tools;
-use kernel::{FailureKind, addresses, conntrack, links, listening, routes, saved, sysctl};
+use kernel::{FailureKind, addresses, conntrack, ip_sets, links, listening, routes, saved, sysctl};
 use model::Family;
-use path::Socket;
+use path::{IpSets, Socket};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,6 +24,7 @@ pub(super) fn host() -> Seen {
     let mut seen = Seen::default();
     let tools = Tools::find(std::env::var_os("PATH").as_ref(), Vec::new());
     rules(&tools, &mut seen);
+    sets(&mut seen);
     let facts = &mut seen.facts;
     facts.hostname =
         Some(sysctl::read("kernel/hostname").unwrap_or_default()).filter(|name| !name.is_empty());
@@ -126,7 +128,7 @@ fn native_tables(seen: &mut Seen) -> bool {
             seen.dumps.insert(NATIVE.to_owned(), listed.json);
             true
         }
-        Err(ListError::NotInstalled) => {
+        Err(ListError::NotInstalled { .. }) => {
             seen.unseen.push(part(
                 what,
                 "nft is not installed: firewalls that use it are not seen",
@@ -137,6 +139,23 @@ fn native_tables(seen: &mut Seen) -> bool {
             seen.unseen.push(part(what, error.to_string()));
             false
         }
+    }
+}
+
+/// The sets that rules ask. Without such a rule nobody runs `ipset`, which would load the kernel's module.
+fn sets(seen: &mut Seen) {
+    if !seen.dumps.values().any(|text| text.contains("--match-set")) {
+        return;
+    }
+    let read = ip_sets::save()
+        .map_err(|error| error.to_string())
+        .and_then(|text| Ok((IpSets::read(&text)?, text)));
+    match read {
+        Ok((sets, text)) => {
+            seen.facts.sets = sets;
+            seen.sets = Some(text);
+        }
+        Err(why) => seen.unseen.push(part("sets of ipset, which rules ask", why)),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
-use kernel::native::{self, Elements, ListError};
+use iptables::ast::Match;
+use kernel::ip_sets;
+use kernel::native::{self, Elements};
+use kernel::printed::ListError;
 use kernel::probe::{Choice, NoTools, Probe, Tools};
 use kernel::{LiveKernel, RuleKernel, Scope, TRACE_TABLES};
 use model::Family;
 use nftables::listed::{Contents, Ruleset};
-use path::{Host, HostInterface, LocalAddresses};
+use path::{Host, HostInterface, IpSets, LocalAddresses};
 use std::collections::BTreeMap;
 
 /// Reads this host's rules of one family: those of iptables, and the tables of nftables.
@@ -56,7 +59,7 @@ fn add_iptables(host: &mut Host, probe: Probe, family: Family) -> Result<()> {
 pub(super) fn native_tables() -> Result<Option<Ruleset>> {
     let listed = match native::list() {
         Ok(listed) => listed,
-        Err(ListError::NotInstalled) => {
+        Err(ListError::NotInstalled { .. }) => {
             anstream::eprintln!(
                 "note: nft is not installed: if this host has tables of nftables, they are not followed"
             );
@@ -78,6 +81,37 @@ pub(super) fn native_tables() -> Result<Option<Ruleset>> {
         sets.for_each(|set| set.elements = Contents::NotListed);
     }
     Ok(Some(ruleset))
+}
+
+/// The sets of `ipset`, where rules ask some. One that cannot be read is told: what hangs on it stays open.
+///
+/// They change without a rule that changes, so that they hold for the moment alone.
+pub(super) fn add_sets(host: &mut Host, family: Family) {
+    if !asks_sets(host, family) {
+        return;
+    }
+    let read = ip_sets::save()
+        .map_err(|error| error.to_string())
+        .and_then(|text| IpSets::read(&text));
+    match read {
+        Ok(sets) => host.sets = sets,
+        Err(why) => anstream::eprintln!(
+            "note: this host's rules ask sets of ipset, which could not be read, so that what hangs on them stays open: {why}"
+        ),
+    }
+}
+
+fn asks_sets(host: &Host, family: Family) -> bool {
+    let chains = host
+        .rules
+        .get(family)
+        .tables
+        .values()
+        .flat_map(|table| table.chains.values());
+    let mut matches = chains
+        .flat_map(|chain| &chain.rules)
+        .flat_map(|rule| &rule.matches);
+    matches.any(|one| matches!(one, Match::Other { module, .. } if **module == *"set"))
 }
 
 /// The host's addresses, by interface; with them it is known which packets end here.
