@@ -152,7 +152,7 @@ fn sctp() -> Cargo {
 
 /// The binary comes first: the live tests run it.
 fn test(rest: &[String]) -> Result<()> {
-    packages::ensure()?;
+    packages::ensure_for_tests()?;
     tidy::run()?;
     cargo(Cargo::new(&["build", "-p", "kube-proxy"]))?;
     let mut tests = Cargo::new(&["test", "--workspace"]).more(rest);

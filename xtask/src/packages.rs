@@ -16,6 +16,26 @@ const TOOLS: [(&str, &str); 8] = [
     ("dnsmasq", "dnsmasq-base"),
 ];
 
+/// What tests run besides. A tool that a test says it needs ([`unlisted`]) is here or above.
+const TEST_TOOLS: [(&str, &str); 16] = [
+    ("iptables", "iptables"),
+    ("ip6tables", "iptables"),
+    ("iptables-restore", "iptables"),
+    ("iptables-nft", "iptables"),
+    ("ip6tables-nft", "iptables"),
+    ("iptables-legacy", "iptables"),
+    ("ip6tables-legacy", "iptables"),
+    ("ipset", "ipset"),
+    ("socat", "socat"),
+    ("curl", "curl"),
+    ("capsh", "libcap2-bin"),
+    ("prlimit", "util-linux"),
+    ("timeout", "coreutils"),
+    ("mkfifo", "coreutils"),
+    ("bash", "bash"),
+    ("depmod", "kmod"),
+];
+
 /// What a guest takes besides.
 const GUEST_TOOLS: [(&str, &str); 4] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
@@ -35,6 +55,23 @@ pub fn is_root() -> bool {
 /// Installs what is missing as root; otherwise says which one command does.
 pub fn ensure() -> Result<()> {
     ensure_all(&TOOLS)
+}
+
+/// As [`ensure`], with what only tests run.
+pub fn ensure_for_tests() -> Result<()> {
+    ensure_all(&[&TOOLS[..], &TEST_TOOLS].concat())
+}
+
+/// The tools that a test says it needs, of which no package is known here: where they are missing it would be left out, or fail.
+pub fn unlisted(source: &str) -> Vec<&str> {
+    let lists = source.split(concat!("available(", "&[")).skip(1);
+    let lists = lists.filter_map(|rest| rest.split_once(']').map(|(list, _)| list));
+    let known = [&TOOLS[..], &TEST_TOOLS, &GUEST_TOOLS].concat();
+    lists
+        .flat_map(|list| list.split(','))
+        .filter_map(|word| word.trim().strip_prefix('"')?.strip_suffix('"'))
+        .filter(|word| known.iter().all(|(tool, _)| tool != word))
+        .collect()
 }
 
 /// As [`ensure`], for virtual machines too.
@@ -72,4 +109,18 @@ fn missing_packages(tools: &[(&str, &'static str)]) -> Vec<&'static str> {
     packages.sort_unstable();
     packages.dedup();
     packages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_of_a_test_that_no_package_is_known_of_is_named() {
+        // In two pieces, so that this file is no hit of its own.
+        let source = |list: &str| format!("if !lab::live::available{}{list}]) {{ return; }}", "(&[");
+        assert_eq!(unlisted(&source("\"nft\", \"socat\"")), Vec::<&str>::new());
+        let two = source("\"nft\", \"tcpdump\"") + &source("\"hping3\", lab::dns::PROGRAM");
+        assert_eq!(unlisted(&two), ["tcpdump", "hping3"]);
+    }
 }

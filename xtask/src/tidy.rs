@@ -1,6 +1,7 @@
 //! Checks the compiler cannot make. Each reports every fault it finds, with file and line.
 
 use crate::goldens;
+use crate::packages;
 use crate::run::root;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
@@ -200,6 +201,12 @@ fn source_text(path: &Path, text: &str, faults: &mut Vec<String>) {
     if lines > MAX_LINES {
         faults.push(format!(
             "{}: {lines} lines, more than {MAX_LINES}; a file tells one story",
+            path.display()
+        ));
+    }
+    for tool in packages::unlisted(text) {
+        faults.push(format!(
+            "{}: a test needs {tool}, which xtask's packages.rs does not know the package of",
             path.display()
         ));
     }
