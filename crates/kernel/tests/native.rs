@@ -7,8 +7,6 @@ mod support;
 use kernel::native::{Elements, list, list_by};
 use kernel::printed::ListError;
 use serde_json::Value;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::{in_namespace, tool};
@@ -55,8 +53,7 @@ fn tables(json: &str) -> Vec<String> {
 /// A program in place of `nft`.
 fn program(folder: &Path, script: &str) -> PathBuf {
     let path = folder.join("nft");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    lab::live::put_program(&path, format!("#!/bin/sh\n{script}\n").as_bytes());
     path
 }
 

@@ -11,7 +11,6 @@ use kernel::{Backend, FailedInputs, FailureKind, LiesIn, LiveKernel, RuleKernel,
 use model::Family;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use support::{in_namespace, observed, own_run};
 
@@ -37,8 +36,7 @@ fn stand_in(folder: &Path, tool: &str, act: &str) {
          if [ -e {} ]; then {act}; fi\nexec /usr/sbin/{tool} \"$@\"\n",
         on.display()
     );
-    fs::write(&file, script).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    lab::live::put_program(&file, script.as_bytes());
 }
 
 fn kernel_with(folder: &Path, backend: Backend) -> (LiveKernel, FailedInputs) {

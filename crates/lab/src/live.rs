@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, io};
@@ -48,6 +49,27 @@ fn missing(tools: &[&str]) -> Option<String> {
     };
     let tool = ["ip"].iter().chain(tools).find(lacks)?;
     Some(format!("the tool {tool} is missing"))
+}
+
+/// Puts a program there for tests to run: a script, or whatever may be run.
+///
+/// Another process writes the file. In this one a thread that starts a program at that moment would hand the open file on, and
+/// the kernel runs nothing that somebody has open for writing (`ETXTBSY`, execve(2)).
+///
+/// # Panics
+/// When it cannot be written.
+pub fn put_program(path: &Path, program: &[u8]) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh runs");
+    let mut input = writer.stdin.take().expect("it is piped");
+    input.write_all(program).expect("cat reads");
+    drop(input);
+    let status = writer.wait().expect("sh ends");
+    assert!(status.success(), "cannot write {}: {status}", path.display());
 }
 
 /// A prefix that no other process uses: `STEM_PID`. Tests of one process need different stems.

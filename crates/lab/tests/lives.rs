@@ -263,12 +263,10 @@ fn a_proxy_gets_its_flags_its_node_and_a_log() {
     }
     let lab = Lab::up(&seed::topology(&live::prefix("proxy"))).unwrap();
     let binary = lab.folder().join("fake-proxy");
-    fs::write(
+    live::put_program(
         &binary,
-        "#!/bin/sh\necho \"$@\"; ip -o -4 addr show dev eth0; exec sleep 1000\n",
-    )
-    .unwrap();
-    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        b"#!/bin/sh\necho \"$@\"; ip -o -4 addr show dev eth0; exec sleep 1000\n",
+    );
     let started = lab.start_proxy(
         "node-b",
         &binary,
@@ -330,10 +328,8 @@ fn an_unprivileged_user_builds_a_lab_in_a_user_namespace() {
     fs::create_dir_all(&folder).unwrap();
     let argv = child_argv("child_without_root");
     let program = folder.join("test");
-    fs::copy(&argv[0], &program).unwrap();
-    for path in [&folder, &program] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    live::put_program(&program, &fs::read(&argv[0]).unwrap());
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])

@@ -1,7 +1,6 @@
 //! Tools that fail or dawdle when told to, in front of the real ones in `PATH`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// A folder of stand-ins.
@@ -35,8 +34,7 @@ impl Stubs {
         for tool in tools {
             let script = stubs.script(tool, misbehaviour);
             let file = stubs.file(tool);
-            fs::write(&file, script).expect("the scratch folder can be written to");
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is our file");
+            lab::live::put_program(&file, script.as_bytes());
         }
         stubs
     }

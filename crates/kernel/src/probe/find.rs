@@ -151,8 +151,7 @@ mod tests {
     /// A tool that prints its version and nothing else.
     fn script(folder: &Path, name: &str, version: &str) {
         let file = folder.join(name);
-        fs::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        lab::live::put_program(&file, format!("#!/bin/sh\necho '{version}'\n").as_bytes());
     }
 
     fn plain_tools(folder: &Path, version: &str) {
