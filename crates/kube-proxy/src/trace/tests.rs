@@ -142,37 +142,6 @@ fn a_word_of_any_length_is_cut_in_the_table_of_ways() {
     assert!(table.matches('(').count() <= ways * 2 * 2_000, "{ways}");
 }
 
-/// Each way stands on one claim more than the one before, and that one is what tells it apart.
-#[test]
-fn a_way_that_stands_on_many_claims_is_listed_with_the_last_of_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dump.txt");
-    let rule = |number| format!("-A FORWARD -m u32 --u32 \"{number}=0x1\" -j DROP\n");
-    let rules = (0..30).map(rule).collect::<Vec<_>>().concat();
-    std::fs::write(&path, format!("*filter\n:FORWARD ACCEPT [0:0]\n{rules}COMMIT\n")).unwrap();
-    let dump = path.display().to_string();
-    let text = print(&[
-        "--from",
-        "10.244.1.5",
-        "--to",
-        "10.244.2.5:80",
-        "--in-interface",
-        "eth0",
-        "--width",
-        "400",
-        "--dump",
-        &dump,
-    ]);
-    let last = "matches; not: -m u32 --u32 28=0x1 matches; -m u32 --u32 29=0x1 matches  ";
-    assert_eq!(lines_with(&text, last).len(), 1, "{text}");
-    let all_before = "not: -m u32 --u32 1=0x1 matches; not: -m u32 --u32 2=0x1 matches; not: -m u32 --u32 3=0x1 matches; not: -m u32 --u32 4=0x1";
-    assert_eq!(
-        lines_with(&text, all_before).len(),
-        5,
-        "of ways told whole: {text}"
-    );
-}
-
 #[test]
 fn ways_beyond_the_wanted_number_are_listed_and_not_told() {
     let dump = dump("policy");

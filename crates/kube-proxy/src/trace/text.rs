@@ -13,8 +13,6 @@ const LISTED: usize = 1000;
 const STEPS: usize = 2000;
 /// How many claims of a way are printed at most.
 const CLAIMS: usize = 20;
-/// How many of them in the list of ways, whose column is narrow.
-const CLAIMS_LISTED: usize = 4;
 
 /// Writes the answer.
 pub(super) fn write(out: &mut dyn Write, host: &Host, answer: &Answer, args: &TraceArgs) -> io::Result<()> {
@@ -70,7 +68,7 @@ impl Page<'_> {
             table.add_row([
                 (number + 1).to_string(),
                 describe::chance(way.state.chance),
-                describe::shortened(claims(&self.answer.claims(way), CLAIMS_LISTED)),
+                describe::shortened(claims(&self.answer.claims(way))),
                 way.translated
                     .map_or_else(|| "unchanged".to_owned(), |to| to.to_string()),
                 describe::source_change(&way.source),
@@ -81,7 +79,7 @@ impl Page<'_> {
     }
 
     fn write_way(&self, out: &mut dyn Write, number: usize, way: &Way) -> io::Result<()> {
-        let claims = claims(&self.answer.claims(way), CLAIMS);
+        let claims = claims(&self.answer.claims(way));
         let when = if claims.is_empty() {
             String::new()
         } else {
@@ -224,12 +222,11 @@ fn bracketed_row(what: &str) -> Row {
     Row::from([none(), none(), none(), none(), format!("[{what}]"), none()])
 }
 
-/// Claims in a line, the last so many of them: the last one is what makes the way another than the one before.
-fn claims(all: &[Claim<'_>], most: usize) -> String {
-    let left_out = all.len().saturating_sub(most);
-    let mut words: Vec<String> = all[left_out..].iter().map(describe::claim).collect();
-    if left_out > 0 {
-        words.insert(0, format!("{left_out} more"));
+/// Claims in a line.
+fn claims(all: &[Claim<'_>]) -> String {
+    let mut words: Vec<String> = all.iter().take(CLAIMS).map(describe::claim).collect();
+    if let Some(more) = all.len().checked_sub(CLAIMS).filter(|more| *more > 0) {
+        words.push(format!("and {more} more"));
     }
     words.join("; ")
 }
