@@ -16,7 +16,7 @@ const TOOLS: [(&str, &str); 8] = [
     ("dnsmasq", "dnsmasq-base"),
 ];
 
-/// What tests run besides. A tool that a test says it needs ([`unlisted`]) is here or above.
+/// What tests run besides. A tool that a test names as one it needs ([`unlisted`]) is here or above.
 const TEST_TOOLS: [(&str, &str); 16] = [
     ("iptables", "iptables"),
     ("ip6tables", "iptables"),
@@ -57,8 +57,11 @@ pub fn ensure() -> Result<()> {
     ensure_all(&TOOLS)
 }
 
-/// As [`ensure`], with what only tests run.
+/// As [`ensure`], with what only tests run. Those that need it are left out without root, so it is not asked for then.
 pub fn ensure_for_tests() -> Result<()> {
+    if !is_root() {
+        return ensure();
+    }
     ensure_all(&[&TOOLS[..], &TEST_TOOLS].concat())
 }
 
@@ -66,7 +69,7 @@ pub fn ensure_for_tests() -> Result<()> {
 pub fn unlisted(source: &str) -> Vec<&str> {
     let lists = source.split(concat!("available(", "&[")).skip(1);
     let lists = lists.filter_map(|rest| rest.split_once(']').map(|(list, _)| list));
-    let known = [&TOOLS[..], &TEST_TOOLS, &GUEST_TOOLS].concat();
+    let known = [&TOOLS[..], &TEST_TOOLS].concat();
     lists
         .flat_map(|list| list.split(','))
         .filter_map(|word| word.trim().strip_prefix('"')?.strip_suffix('"'))

@@ -94,7 +94,7 @@ pub(crate) fn explain(
     }));
     if let Some(details) = world.objects.services.get(name) {
         answer.findings.extend(pending(name, details));
-        answer.findings.extend(sent_on(first, details));
+        answer.findings.extend(sent_on(first, details, family));
     }
     for other in more.iter().take(MOST) {
         let told = asked(to(other));
@@ -287,14 +287,15 @@ fn sees_traffic(ingress: &Ingress) -> bool {
     ingress.mode.as_deref().is_some_and(|mode| mode != "VIP")
 }
 
-/// The client knows the load balancer by an address or name that is not served here, and what it sends on is looked at.
-fn sent_on(first: &Known, details: &ServiceDetails) -> Option<Finding> {
-    let by = |ingress: &Ingress| match &ingress.hostname {
-        Some(host) => Some(host.clone()),
-        None => ingress
-            .ip
-            .filter(|_| sees_traffic(ingress))
-            .map(|ip| ip.to_string()),
+/// The client knows the load balancer by an address of its family or a name that is not served here, and what it sends on is
+/// looked at.
+fn sent_on(first: &Known, details: &ServiceDetails, asked: Option<Family>) -> Option<Finding> {
+    let by = |ingress: &Ingress| match ingress.ip {
+        None => ingress.hostname.clone(),
+        Some(ip) => {
+            let is_asked = asked.is_none_or(|asked| asked == Family::of(ip));
+            (is_asked && sees_traffic(ingress)).then(|| ip.to_string())
+        }
     };
     let balancer = details.ingress.iter().find_map(by)?;
     let what = format!(

@@ -359,6 +359,16 @@ fn a_load_balancer_that_is_not_served_is_told_where_its_node_port_is_looked_at()
         let wanted = format!("clients outside ask {balancer}, {served}; looked at is node port 30080/TCP");
         assert!(words.contains(&wanted), "{words}");
     }
+    // Of the one family it is served, or sees the traffic; the client is of the other.
+    let mut dual = spec("LoadBalancer");
+    dual["clusterIPs"] = json!(["10.96.8.10", "2001:db8:96::10"]);
+    for ingress in [
+        json!([{"ip": "198.51.100.50", "hostname": "lb.example"}]),
+        json!([{"ip": "198.51.100.50", "ipMode": "Proxy"}]),
+    ] {
+        let asked = ask(&cluster(&dual, &ingress, POD), "2001:db8:ffff::7", "shop/cart");
+        assert!(!told(&asked).contains(served), "{}", told(&asked));
+    }
     for (kind, ingress) in [
         ("LoadBalancer", json!([{"ip": "198.51.100.50"}])),
         ("LoadBalancer", json!([])),

@@ -256,12 +256,16 @@ fn what_sets_of_ipset_hold_is_looked_at() {
         assert_eq!(ids(&live), found, "{live:#}");
         assert_eq!(from(&path), live);
     }
-    // A tool that is missing or refuses is no reason to say nothing of the rest.
+    let before = folder.path().join("10.");
+    assert!(before.join("ipset-save.txt").exists());
+    // A tool that refuses is no reason to say nothing of the rest, and what was kept of an earlier look is none of this one.
     let (_, text) = said(&format!(
         "{NODE}\nipset create blocked hash:net\niptables-nft -I FORWARD -m set --match-set blocked src -j DROP\n\
          mkdir /run/bin\nprintf '#!/bin/sh\\necho no rights >&2; exit 1\\n' > /run/bin/ipset\nchmod +x /run/bin/ipset\n\
-         PATH=/run/bin:$PATH\n\"$0\" trace {packet} 2>&1 | head -3\n\"$0\" doctor || true"
+         PATH=/run/bin:$PATH\n\"$0\" trace {packet} 2>&1 | head -3\n\"$0\" doctor --save '{}' || true",
+        before.display()
     ));
+    assert!(!before.join("ipset-save.txt").exists());
     for words in [
         "which could not be read, so that what hangs on them stays open: ipset save failed: no rights",
         "Outcome depends: 10.244.1.5:8080, 10.244.2.9:8080; or DROP",

@@ -9,7 +9,7 @@ use explain::page::harmless;
 use path::IpSets;
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 /// The facts.
@@ -40,7 +40,17 @@ pub(super) fn write(folder: &Path, seen: &Seen) -> Result<()> {
     }
     match &seen.sets {
         Some(text) => put(SETS, text),
-        None => Ok(()),
+        None => take_away(&folder.join(SETS)),
+    }
+}
+
+/// What an earlier look wrote, and this one did not see: rules would be decided by it.
+fn take_away(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}, of an earlier --save", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 

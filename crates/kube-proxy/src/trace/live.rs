@@ -83,9 +83,11 @@ pub(super) fn native_tables() -> Result<Option<Ruleset>> {
     Ok(Some(ruleset))
 }
 
-/// The sets of `ipset`, where rules ask some. One that cannot be read is told: what hangs on it stays open.
+/// The sets of `ipset`, where rules ask some. Where they cannot be read, that is told: what hangs on them stays
+/// open.
 ///
-/// They change without a rule that changes, so that they hold for the moment alone.
+/// They change without a rule that changes, so that they hold for the moment alone, and packets that are followed are not
+/// held against them.
 pub(super) fn add_sets(host: &mut Host, family: Family) {
     if !asks_sets(host, family) {
         return;
