@@ -157,6 +157,7 @@ impl Daemon {
     }
 
     /// Waits until the log has this ([`crate::told`]).
+    #[track_caller]
     pub fn says(&self, text: &str) {
         crate::told(PATIENCE, || self.log(), text);
     }

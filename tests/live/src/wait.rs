@@ -22,6 +22,7 @@ pub fn within(usual: Duration, mut is_true: impl FnMut() -> bool) -> Option<Dura
 }
 
 /// Waits until a log has these words: a line comes after what it tells of, and a client may be faster.
+#[track_caller]
 pub fn told(usual: Duration, log: impl Fn() -> String, words: &str) {
     let told = within(usual, || log().contains(words));
     assert!(told.is_some(), "{words:?} is not told:\n{}", log());

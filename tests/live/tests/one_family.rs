@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be had fails the test")]
 
-use lab::live::{available, prefix};
+use lab::live::{available, prefix, put_program};
 use lab::{Lab, Node, Outside, Pod, PodNetwork, Port, Route, Sink, Topology};
 use live::cluster::{self, CLIENT, NODE, tcp, web};
 use live::daemon::{PATIENCE, Setup, binary, configuration};
@@ -130,7 +130,8 @@ fn a_node_with_ipv6_alone_serves_cluster_ips_node_ports_and_health_ports() {
 
 /// A folder with iptables as the only tool. The one program behind all of them goes by their names alone.
 fn only_iptables(folder: &Path) {
-    fs::copy("/usr/sbin/xtables-nft-multi", folder.join("iptables")).unwrap();
+    let behind = fs::read("/usr/sbin/xtables-nft-multi").unwrap();
+    put_program(&folder.join("iptables"), &behind);
     for tool in [
         "iptables-save",
         "iptables-restore",

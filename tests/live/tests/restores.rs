@@ -29,6 +29,7 @@ fn misbehaving<'a>(lab: &'a Lab, manifests: &'a Manifests, stubs: &Stubs) -> Dae
     daemon
 }
 
+#[track_caller]
 fn waits_for(daemon: &Daemon, words: &str) {
     told(SOON, || daemon.log(), words);
 }
